@@ -1,30 +1,24 @@
 """A stand-in for an OpenAI-compatible server, with a behaviour chosen by its arguments.
 
-usage: openai_server.py PORT [MODE [ENGINE ARG...]]
+usage: openai_server.py PORT [MODE]
 
 MODE is one of: normal, strict (refuses unknown fields), busy (429 to every second request), garbage, endless (a line of 64 MiB),
 cut (ends answers early), dies (exits at the fifth request), stubborn (ignores SIGINT and SIGTERM).
 
 The environment variable ANSWER is the text of each token.
-
-ENGINE is a process of the server that runs until its standard input ends. Where there is a control folder and no ENGINE, the server answers
-as the collector does: tokens take longer while it is armed, and each command is a line of `commands` in the current folder.
 """
 
 import http.server
 import json
 import os
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
 
 PORT, MODE = int(sys.argv[1]), (sys.argv[2] if len(sys.argv) > 2 else "normal")
-FIRST, NEXT, ARMED = 0.03, 0.005, 0.03
+FIRST, NEXT = 0.03, 0.005
 ANSWER = os.environ.get("ANSWER", " a")
-armed = threading.Event()
 KNOWN = {"model", "prompt", "messages", "max_tokens", "temperature", "stream", "stream_options"}
 lock = threading.Lock()
 seen = {"requests": 0, "prompt": 0, "output": 0, "connections": 0}
@@ -86,7 +80,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if MODE == "endless":
             return self.endless()
         for number in range(tokens):
-            time.sleep(FIRST if number == 0 else NEXT + (ARMED if armed.is_set() else 0))
+            time.sleep(FIRST if number == 0 else NEXT)
             self.event({"choices": [{"index": 0, "text": ANSWER}]})
             if MODE == "cut" and number == 1:
                 self.close_connection = True
@@ -117,34 +111,8 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 128
 
 
-def control(folder):
-    """Answers the commands to a collector."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(os.path.join(folder, "%d.sock" % os.getpid()))
-    listener.listen()
-    capture = os.path.join(folder, "1-2.rgcap")
-    while True:
-        client, _ = listener.accept()
-        with client, client.makefile("rw") as lines:
-            command = lines.readline().strip()
-            with open("commands", "a") as log:
-                log.write(command + "\n")
-            if command in ("arm", "disarm"):
-                (armed.set if command == "arm" else armed.clear)()
-            if command == "cut":
-                open(capture + ".old", "w").close()
-            lines.write("ok armed windows=0 steps=0 file=%s\n" % capture)
-            lines.flush()
-
-
 def end(*_):
     os._exit(0)
-
-
-if sys.argv[3:]:
-    engine = subprocess.Popen(sys.argv[3:], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-elif os.environ.get("ROOFGAP_NATIVE_CONTROL"):
-    threading.Thread(target=control, args=(os.environ["ROOFGAP_NATIVE_CONTROL"],), daemon=True).start()
 
 
 for number in (signal.SIGINT, signal.SIGTERM):

@@ -37,7 +37,7 @@ mod render {
 pub use document::findings::{Derivation, DerivationRow, derivations};
 pub use document::headline::{headline, main_stage};
 pub use document::selection::{KernelOrder, NameFilter, Selection};
-pub use document::serving::{incident_text, requests_text};
+pub use document::serving::requests_text;
 pub use document::trial::tried_text;
 pub use export::ExportError;
 pub use render::screen::{Screen, Tone, columns};

@@ -5,8 +5,8 @@ use std::path::Path;
 
 pub use roofgap_wire::account::{
     Account, AccountError, DeviceFacts, EngineFacts, GaugeStats, MeasuredPeak, ModelFacts, NoteTime,
-    OperatorTime, PairedOverhead, Percentiles, Repeat, RequestFailure, RequestStats, RequestTimes, SCHEMA,
-    Stage1Figures, Stage1Mfu, Stage1Operator, Stage1Time, StageTime, Statistic, TokenCounts, traceparent,
+    OperatorTime, Percentiles, Repeat, RequestFailure, RequestStats, RequestTimes, SCHEMA, Stage1Figures,
+    Stage1Mfu, Stage1Operator, Stage1Time, StageTime, Statistic, TokenCounts, traceparent,
 };
 
 pub(crate) const FORMAT: Format = Format {

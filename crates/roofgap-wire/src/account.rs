@@ -43,9 +43,6 @@ pub struct Account {
     pub startup: Vec<NoteTime>,
     /// Requests that a load generator sent to a server.
     pub requests: Option<RequestStats>,
-    /// Overhead of the collector, measured in the server that the requests went to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub paired_overhead: Option<PairedOverhead>,
     /// Remarks for the reader.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -420,9 +417,6 @@ pub struct RequestStats {
     /// Change of the wall clock against the steady clock over the window, ns; left out where it was not compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_change_ns: Option<i64>,
-    /// Energy of the GPUs of this host over the window, J; left out where it was not metered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub joules: Option<f64>,
     /// First half of the trace ids of the requests, 16 hexadecimal digits; null where they had none.
     pub trace: Option<String>,
     /// Times of the completed requests, by their start; at most 10,000; left out without any.
@@ -473,26 +467,6 @@ pub struct GaugeStats {
     pub mean: f64,
     /// Largest sample.
     pub max: f64,
-}
-
-/// Overhead of the collector, from windows of one server under steady load with the collector armed and dormant in turn.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PairedOverhead {
-    /// Number of pairs of windows.
-    pub pairs: u64,
-    /// Length of a window, ns.
-    pub window_ns: i64,
-    /// Mean time between tokens while armed, ns.
-    pub armed_itl_ns: i64,
-    /// Mean time between tokens while dormant, ns.
-    pub dormant_itl_ns: i64,
-    /// Time between tokens armed divided by dormant: geometric mean over pairs.
-    pub ratio: f64,
-    /// Lower end of the 95 % confidence interval of `ratio`.
-    pub low: f64,
-    /// Upper end of the 95 % confidence interval of `ratio`.
-    pub high: f64,
 }
 
 /// Mean and percentiles of a time, ns.

@@ -12,7 +12,7 @@ import time
 
 import torch
 
-REPEATS = int(os.environ.get("REPEATS", "3"))
+REPEATS = int(os.environ.get("REPEATS", "1"))
 # Incidents are kept at most every 5 s.
 APART_S = 5.6
 LENGTH = 4096
@@ -92,15 +92,6 @@ def hog():
     os.sched_setaffinity(0, before)
 
 
-def clocks():
-    subprocess.run(["nvidia-smi", "-lgc", "210,210"], stdout=subprocess.DEVNULL, check=False)
-    try:
-        # Slower steps are kept once it lasts.
-        usual(4.0)
-    finally:
-        subprocess.run(["nvidia-smi", "-rgc"], stdout=subprocess.DEVNULL, check=False)
-
-
 def in_step(plant):
     return lambda: step(plant=plant)
 
@@ -118,8 +109,6 @@ PLANTS = {
     # A step that is open for longer than --hang is kept before it ends.
     "hang": in_step(lambda: torch.cuda._sleep(CLOCK_HZ * 2)),
 }
-if os.geteuid() == 0:
-    PLANTS["clock-drop"] = clocks
 
 
 def main():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks a profiled vLLM server: its stages, the tokens that the client counted, the parts of the latency, and the overhead in pairs."""
+"""Checks a profiled vLLM server: its stages, the tokens that the client counted, and the parts of the latency."""
 
 import argparse
 import json
@@ -46,9 +46,6 @@ def main():
         tokens = sum((stage.get("tokens") or {}).get("generation") or 0 for stage in stages.values())
         expected = (sent.get("output_tokens") or 0) - (sent.get("completed") or 0)
         check(tokens >= expected > 0, f"{tokens} generation tokens in all steps, {expected} of the measured requests")
-        pairs = account.get("paired_overhead")
-        check(pairs, f"overhead in pairs: {pairs}")
-        print(f"        overhead: {metrics.get('overhead')}")
     lost = {loss["id"]: loss["count"] for loss in metrics["losses"]}
     kernels = metrics["totals"]["kernel_count"]
     check(lost.get("launch_without_kernel", 0) <= kernels / 1000, f"{kernels} kernels; losses: {lost}")

@@ -16,8 +16,8 @@ server=("$python" -m vllm.entrypoints.openai.api_server --model "$out/model" --s
 load=(--concurrency "${CONCURRENCY:-16}" --prompt-tokens "${PROMPT:-128}" --output-tokens "${TOKENS:-128}" --vocabulary 900 --url "http://127.0.0.1:$port")
 failed=0
 
-# 1. A session: warm-up, load, then the collector's overhead in pairs of windows.
-"$roofgap" profile workload=server runner=timeline runner.baseline=false profiling.timeline=native profiling.native.overhead_pairs="${PAIRS:-8}" \
+# 1. A session: warm-up, then load.
+"$roofgap" profile workload=server runner=timeline runner.baseline=false profiling.timeline=native \
     "artifacts.stage2_dir=$out/session" "server.url=http://127.0.0.1:$port" "load.concurrency=${CONCURRENCY:-16}" "load.requests=${REQUESTS:-128}" \
     load.warmup=16 "load.prompt_tokens=${PROMPT:-128}" "load.output_tokens=${TOKENS:-128}" load.vocabulary=900 server.ready_timeout=2m -- "${server[@]}"
 echo "== session, status $?"

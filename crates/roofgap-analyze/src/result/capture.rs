@@ -177,8 +177,7 @@ results! {
         /// Ends of the 95 % confidence interval of `ratio`, over pairs or over the repeats of two runs; left out for single repeats.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub interval: Option<(f64, f64)>,
-        /// Number of pairs of windows or of runs of steps of one process, with the profiler and without; left out for a comparison of
-        /// two runs.
+        /// Number of pairs of runs of steps of one process, with the profiler and without; left out for a comparison of two runs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub pairs: Option<u64>,
         /// Time of all steps, recorded or not, divided by that of a run without the profiler; left out where all steps were recorded,

@@ -1,16 +1,12 @@
 //! A moment that `roofgap watch --record` kept, and its cause.
 
-use super::{Analysis, Finding, Spike, SpikeCause};
-use roofgap_base::numbers::time;
+use super::{Analysis, Spike, SpikeCause};
 
 /// Name of the schema of `incident.json`.
 pub const INCIDENT_SCHEMA: &str = "roofgap.incident/1";
 
 /// Time before a trigger other than a slow step in which its cause is looked for, and around a slow step in which others are like it, ns.
 const BEFORE_NS: i64 = 10_000_000_000;
-
-/// Part of a stage, 1 in so many, in which its thread waits for a core, from which on that makes it slow.
-const LEAST_NOT_RUNNING: i64 = 5;
 
 /// Fewest slow steps with one cause that explain another one that took as long.
 const FEWEST_ALIKE: usize = 3;
@@ -20,18 +16,12 @@ words! {
     pub enum IncidentTrigger {
         /// A step took longer than others of its kind, for its tokens.
         SlowStep = "slow-step",
-        /// Steps have become slower, for their tokens.
-        SlowerSteps = "slower-steps",
         /// A step does not end.
         NoStep = "no-step",
         /// A signal.
         Signal = "signal",
-        /// A request to the address of `--listen`.
-        Request = "request",
         /// A line of a log.
         LogLine = "log-line",
-        /// A gauge of the engine.
-        Gauge = "gauge",
     }
 }
 
@@ -54,8 +44,6 @@ results! {
         pub dump_ms: u64,
         /// Cause: the slow step of the recording that belongs to it; null where no step took longer than its work explains.
         pub cause: Option<IncidentCause>,
-        /// What the recording says of all steps, where they have become slower; null where it says nothing, and for other triggers.
-        pub finding: Option<String>,
         /// Processes of the program.
         pub processes: Vec<IncidentProcess>,
         /// Parts that could not be kept, and triggers since the last incident that were not.
@@ -104,10 +92,6 @@ results! {
 impl Incident {
     /// Finds the cause in the analysis of its recording: the slow step of that time, or the slowest one before another trigger.
     pub fn explain(&mut self, analysis: &Analysis) {
-        if self.trigger == IncidentTrigger::SlowerSteps {
-            self.finding = slower(analysis);
-            return;
-        }
         let begin = self.unix_ns - self.step_ns.unwrap_or(BEFORE_NS);
         let mut best: Option<(i64, IncidentCause)> = None;
         for stage in &analysis.stages {
@@ -126,10 +110,6 @@ impl Incident {
 
     /// Says the cause in a phrase.
     pub fn spoken_cause(&self) -> String {
-        if self.trigger == IncidentTrigger::SlowerSteps {
-            let known = self.finding.clone();
-            return known.unwrap_or_else(|| "the recording does not tell why".to_owned());
-        }
         let Some(IncidentCause { stage, spike }) = &self.cause else {
             return "no step of the recording took longer than its work explains".to_owned();
         };
@@ -146,49 +126,28 @@ impl Incident {
 
 /// Returns the nearest of the slow steps around one without a clear cause that took as long, if most of them have its cause. Samples of
 /// stacks may miss a single step.
-fn alike(analysis: &Analysis, own: &IncidentCause) -> Option<IncidentCause> {
+fn alike(analysis: &Analysis, cause: &IncidentCause) -> Option<IncidentCause> {
     let is_clear = |spike: &Spike| {
         !matches!(spike.cause, SpikeCause::Call | SpikeCause::Code | SpikeCause::Unknown | SpikeCause::Wait)
     };
-    let at = own.spike.unix_ns.filter(|_| !is_clear(&own.spike))?;
+    let at = cause.spike.unix_ns.filter(|_| !is_clear(&cause.spike))?;
     let distance = |spike: &Spike| spike.unix_ns.map_or(i64::MAX, |unix_ns| (unix_ns - at).abs());
     let as_long = |spike: &Spike| {
-        2 * spike.time_ns <= 3 * own.spike.time_ns && 2 * own.spike.time_ns <= 3 * spike.time_ns
+        2 * spike.time_ns <= 3 * cause.spike.time_ns && 2 * cause.spike.time_ns <= 3 * spike.time_ns
     };
-    let stage = analysis.stage(&own.stage)?;
-    let others = |spike: &&Spike| **spike != own.spike && as_long(spike) && distance(spike) <= BEFORE_NS;
+    let stage = analysis.stage(&cause.stage)?;
+    let others = |spike: &&Spike| **spike != cause.spike && as_long(spike) && distance(spike) <= BEFORE_NS;
     let around: Vec<&Spike> = stage.spikes.iter().filter(others).collect();
     let nearest = around.iter().filter(|spike| is_clear(spike)).min_by_key(|spike| distance(spike))?;
     let same = around.iter().filter(|spike| spike.cause == nearest.cause).count();
     let is_most = same >= FEWEST_ALIKE && 2 * same > around.len();
-    is_most.then(|| IncidentCause { stage: own.stage.clone(), spike: (*nearest).clone() })
-}
-
-/// Says why all steps are slow: clocks and other programs come before what limits them at other times too.
-fn slower(analysis: &Analysis) -> Option<String> {
-    let outside =
-        |finding: &&Finding| ["throttled", "clock-ramp", "other-tenant"].contains(&finding.id.as_str());
-    let waits = analysis.stages.iter().find_map(|stage| {
-        let ns = stage.host_idle?.not_running_ns?;
-        let text = || {
-            format!(
-                "the launching thread had no core for {} of {} of {}",
-                time(ns),
-                time(stage.elapsed_ns()),
-                stage.spoken()
-            )
-        };
-        (ns * LEAST_NOT_RUNNING >= stage.elapsed_ns()).then(text)
-    });
-    let title = |finding: &Finding| finding.title.clone();
-    let findings = || analysis.findings.iter();
-    findings().find(outside).map(title).or(waits).or_else(|| findings().next().map(title))
+    is_most.then(|| IncidentCause { stage: cause.stage.clone(), spike: (*nearest).clone() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{HostIdle, Stage};
+    use crate::result::Stage;
 
     #[test]
     fn the_cause_is_the_slow_step_of_that_time() {
@@ -222,7 +181,6 @@ mod tests {
             step_ns: Some(S),
             dump_ms: 0,
             cause: None,
-            finding: None,
             processes: Vec::new(),
             notes: Vec::new(),
         };
@@ -253,21 +211,5 @@ mod tests {
         );
         assert_eq!(explained(&[Descheduled, Descheduled, Call, Unknown, Lock]), Some((2, Call)));
         assert_eq!(explained(&[Descheduled, Descheduled, Lock, Descheduled]), Some((2, Lock)));
-    }
-
-    #[test]
-    fn slower_steps_have_the_reason_that_is_not_there_at_other_times() {
-        let finding =
-            |id: &str| Finding { id: id.into(), title: format!("about {id}"), ..Finding::default() };
-        let mut analysis = Analysis { findings: vec![finding("launch-bound")], ..Analysis::default() };
-        assert_eq!(slower(&analysis).unwrap(), "about launch-bound");
-        let host_idle = Some(HostIdle { not_running_ns: Some(300_000_000), ..HostIdle::default() });
-        let (name, wall_ns) = ("decode".into(), 1_000_000_000);
-        analysis.stages = vec![Stage { name, wall_ns, host_idle, ..Stage::default() }];
-        let spoken = "the launching thread had no core for 300 ms of 1.00 s of decode";
-        assert_eq!(slower(&analysis).unwrap(), spoken);
-        analysis.findings.push(finding("throttled"));
-        assert_eq!(slower(&analysis).unwrap(), "about throttled");
-        assert_eq!(slower(&Analysis::default()), None);
     }
 }

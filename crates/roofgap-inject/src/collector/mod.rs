@@ -5,7 +5,7 @@
 //! | `session` | the recording of one process: start, fork, end |
 //! | `options` | settings from the environment; rank and host in a distributed job |
 //! | `switch` | recording of GPU work: its state, on and off, and the flush thread |
-//! | `duty` | the duty cycle: a part of the steps or of the time; the measured cost of recording, by which a budget sets it |
+//! | `duty` | the duty cycle: a part of the steps or of the time |
 //! | `control` | the control socket and its commands |
 //! | `thread` | per-thread state |
 //! | `ring` | byte ring from one thread to the writer; buffers for CUPTI |
@@ -16,7 +16,7 @@
 //! | `writer` | the writer thread |
 //!
 //! Nothing here parses, formats, locks or allocates on a thread of the program, except for the first event of a thread
-//! (its ring) and the registration of a name. A step that turns the recording on or off, or measures it, takes a lock that no other step wants.
+//! (its ring) and the registration of a name. A step that turns the recording on or off takes a lock that no other step wants.
 
 pub mod control;
 pub mod duty;

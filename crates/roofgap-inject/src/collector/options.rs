@@ -30,7 +30,7 @@ pub struct Options {
     pub dormant: Option<Dormant>,
     /// `ROOFGAP_NATIVE_CONTROL`: private folder of the control sockets, one per process.
     pub control: Option<PathBuf>,
-    /// `ROOFGAP_NATIVE_DUTY`, `_MS`, `_STEPS`, `_FIRST` and `ROOFGAP_NATIVE_BUDGET_PPM`: records a part of the steps or of the time.
+    /// `ROOFGAP_NATIVE_DUTY`, `_MS`, `_STEPS` and `_FIRST`: records a part of the steps or of the time.
     pub duty: Option<Duty>,
     /// Settings of CUPTI's buffers.
     pub buffers: Buffers,
@@ -66,9 +66,6 @@ pub struct Duty {
     pub first: u32,
     /// Number of steps that are recorded in a row. Turning the recording on and off costs as much as a part of a step.
     pub steps: u32,
-    /// Most that recording may cost, in millionths of the time of the program. The first steps then measure the cost, and the share of
-    /// recorded steps follows from it.
-    pub budget_ppm: Option<u32>,
 }
 
 /// Settings of CUPTI's buffers.
@@ -121,7 +118,6 @@ impl Options {
         let count = |name: &str, otherwise| u32::try_from(number(name, otherwise)).unwrap_or(u32::MAX);
         let first = count("ROOFGAP_NATIVE_DUTY_FIRST", DUTY_FIRST);
         let steps = count("ROOFGAP_NATIVE_DUTY_STEPS", DUTY_STEPS).max(1);
-        let budget_ppm = some("ROOFGAP_NATIVE_BUDGET_PPM").and_then(|ppm| u32::try_from(ppm).ok());
         Some(Self {
             folder,
             copies: !is("ROOFGAP_NATIVE_COPIES", "0"),
@@ -147,7 +143,7 @@ impl Options {
             duty: u32::try_from(number("ROOFGAP_NATIVE_DUTY", 0))
                 .ok()
                 .filter(|&every| every > 1)
-                .map(|every| Duty { every, window, first, steps, budget_ppm }),
+                .map(|every| Duty { every, window, first, steps }),
             buffers: Buffers {
                 // At least one page, and whole pages, so that every buffer is aligned.
                 size: kib(number("ROOFGAP_NATIVE_BUFFER_KB", BUFFER_KB).clamp(4, 1 << 20)) & !0xfff,
@@ -259,7 +255,7 @@ mod tests {
         let window = Duration::from_millis(20);
         assert_eq!(options.dormant, Some(Dormant::Lazy));
         assert_eq!(options.control, Some(PathBuf::from("/run/x")));
-        let duty = |first, steps| Duty { every: 8, window, first, steps, budget_ppm: None };
+        let duty = |first, steps| Duty { every: 8, window, first, steps };
         assert_eq!(options.duty, Some(duty(64, 8)));
         assert_eq!(options.armed_limit, Some(Duration::from_secs(60)));
         assert_eq!(options.keep_last, Some(Duration::from_secs(10)));
@@ -271,12 +267,6 @@ mod tests {
             ("ROOFGAP_NATIVE_DUTY_STEPS", "0"),
         ];
         assert_eq!(read(&none_first).unwrap().duty, Some(duty(0, 1)));
-        let with_budget = [
-            ("ROOFGAP_NATIVE_DIR", "/x"),
-            ("ROOFGAP_NATIVE_DUTY", "8"),
-            ("ROOFGAP_NATIVE_BUDGET_PPM", "10000"),
-        ];
-        assert_eq!(read(&with_budget).unwrap().duty.unwrap().budget_ppm, Some(10_000));
         let every_step = [("ROOFGAP_NATIVE_DIR", "/x"), ("ROOFGAP_NATIVE_DUTY", "1")];
         assert_eq!(read(&every_step).unwrap().duty, None);
     }

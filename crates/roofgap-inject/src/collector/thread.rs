@@ -152,7 +152,6 @@ pub fn push(event: &Event<'_>) {
                 session.steps.fetch_add(1, Ordering::Relaxed);
                 // A refused change leaves the state as it is; the next step tries again.
                 let _ = session.set(on, WindowCause::Steps);
-                cycle.switched();
             }
         } else if session.options.control.is_some() && session.switch.is_armed() {
             duty::count_step(&session.steps, &local.step, event.domain, &event.message);

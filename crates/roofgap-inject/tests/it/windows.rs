@@ -121,23 +121,6 @@ fn a_program_with_few_steps_is_recorded_whole() {
     assert_eq!(off.count(), 1, "the state at the begin: {:?}", capture.edges);
 }
 
-#[test]
-fn with_a_budget_blocks_of_steps_are_recorded_in_turn() {
-    let settings = [
-        ("ROOFGAP_NATIVE_DUTY", "4"),
-        ("ROOFGAP_NATIVE_DUTY_MS", "600000"),
-        ("ROOFGAP_NATIVE_BUDGET_PPM", "10000"),
-        ("STEPS", "40"),
-    ];
-    let run = run("steps", &settings);
-    assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
-    let kernels = run.capture().kernels;
-    let steps = kernels.iter().filter(|kernel| kernel.0 == "kernel_step").map(|kernel| kernel.1).step_by(4);
-    // Eight steps show that the program has gone over from its prompt to decode.
-    let expected: Vec<u32> = (1..=16).chain(25..=32).collect();
-    assert_eq!(steps.collect::<Vec<_>>(), expected);
-}
-
 /// A program with a control socket.
 struct Controlled {
     folder: tempfile::TempDir,

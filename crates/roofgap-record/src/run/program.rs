@@ -8,7 +8,7 @@ use roofgap_analyze::Engine;
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::program::{Annotation, ProgramContext, Scripts, launcher};
 use roofgap_runs::config::settings::{Workload, WorkloadKind};
-use roofgap_runs::config::traffic::{Lengths, Load};
+use roofgap_runs::config::traffic::Load;
 use roofgap_runs::config::{Config, model};
 use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
@@ -201,7 +201,7 @@ impl Program {
         let number = |value: u32| Some(OsString::from(value.to_string()));
         let text = |value: &Option<String>| value.as_ref().map(OsString::from);
         let is_counters = phase == PhaseName::Counters;
-        let most_tokens = if is_counters { COUNTER_TOKENS } else { u32::MAX };
+        let most_tokens = if is_counters { COUNTER_TOKENS.get() } else { u32::MAX };
         let operators = (phase == PhaseName::Operators).then_some(&self.layout);
         let options = [
             ("--name", text(&model.name)),
@@ -251,7 +251,7 @@ fn load_words(executable: &Path, config: &Config, phase: PhaseName) -> Vec<OsStr
         load = Load {
             requests: load.requests.min(u64::from(load.concurrency)),
             warmup: 0,
-            output_tokens: Lengths::Fixed(COUNTER_TOKENS),
+            output_tokens: COUNTER_TOKENS,
             rate: None,
             duration: None,
             ..load
@@ -259,7 +259,6 @@ fn load_words(executable: &Path, config: &Config, phase: PhaseName) -> Vec<OsStr
     }
     let of_server = json!({
         "url": server.url,
-        "health": server.health,
         "ready_timeout": ready_timeout,
         "grace": config.run.grace,
         "seed": config.workload.seed,
@@ -279,25 +278,9 @@ fn load_words(executable: &Path, config: &Config, phase: PhaseName) -> Vec<OsStr
         words.push("--prompts".into());
         words.push(absolute(path.clone()).into());
     }
-    if phase == PhaseName::Timeline {
-        words.extend(pair_options(config.profiling.native.overhead_pairs).into_iter().map(OsString::from));
-    }
     words.push("--".into());
     words.extend(config.workload.words());
     words
-}
-
-/// Pairs of windows that measure the overhead of the collector, and the shortest load that is worth them.
-const PAIRS: u32 = 8;
-const PAIRS_AFTER: &str = "5s";
-
-/// Returns the options of `roofgap load` for the overhead of the collector. Without a collector in the server they do nothing.
-fn pair_options(pairs: Option<u32>) -> Vec<String> {
-    match pairs {
-        Some(0) => Vec::new(),
-        Some(pairs) => vec![format!("--overhead-pairs={}", pairs.max(3))],
-        None => vec![format!("--overhead-pairs={PAIRS}"), format!("--overhead-after={PAIRS_AFTER}")],
-    }
 }
 
 /// Makes a path independent of the working directory.
@@ -306,7 +289,7 @@ fn absolute(path: PathBuf) -> PathBuf {
 }
 
 /// Tokens generated under ncu. Each launch shape is measured once, and all steps have the same.
-const COUNTER_TOKENS: u32 = 8;
+const COUNTER_TOKENS: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
 
 /// Factor of the time limits of a server under ncu.
 pub const COUNTER_PATIENCE: u32 = 3;
@@ -402,7 +385,7 @@ mod tests {
             "workload=server",
             "workload.program=[vllm, serve, m]",
             "load.rate=2.5",
-            "load.prompt_tokens=100-900",
+            "load.prompt_tokens=900",
             "load.good_ttft=500ms",
         ]);
         let argv = words(&program, PhaseName::Baseline);
@@ -411,7 +394,7 @@ mod tests {
             "--rate=2.5",
             "--requests=64",
             "--warmup=8",
-            "--prompt-tokens=100-900",
+            "--prompt-tokens=900",
             "--output-tokens=128",
             "--good-ttft=0.5s",
         ] {
@@ -425,22 +408,6 @@ mod tests {
             assert!(counters.contains(&word.to_owned()), "{word} in {counters:?}");
         }
         assert!(!counters.iter().any(|word| word.starts_with("--rate")), "{counters:?}");
-    }
-
-    #[test]
-    fn the_overhead_in_a_server_is_measured_with_the_timeline_only() {
-        let options = |setting: &str, phase| {
-            let program = program(&["workload=server", "workload.program=[s]", setting]);
-            let words = words(&program, phase);
-            let own = words.into_iter().filter(|word| word.starts_with("--overhead"));
-            own.collect::<Vec<String>>()
-        };
-        let pairs = "profiling.native.overhead_pairs";
-        let unset = format!("{pairs}=null");
-        assert_eq!(options(&unset, PhaseName::Timeline), ["--overhead-pairs=8", "--overhead-after=5s"]);
-        assert!(options(&unset, PhaseName::Baseline).is_empty());
-        assert_eq!(options(&format!("{pairs}=20"), PhaseName::Timeline), ["--overhead-pairs=20"]);
-        assert!(options(&format!("{pairs}=0"), PhaseName::Timeline).is_empty());
     }
 
     #[test]

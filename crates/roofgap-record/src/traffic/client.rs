@@ -1,7 +1,9 @@
 //! Prompts, random or from a JSONL file; one streaming request, and the times of its tokens.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -267,7 +269,7 @@ pub struct Prompt {
     key: &'static str,
     /// Text, token ids or messages.
     content: Value,
-    pub output_tokens: u32,
+    pub output_tokens: NonZeroU32,
 }
 
 /// Key of a text or of token ids for `/v1/completions`.
@@ -281,62 +283,54 @@ const CHAT: &str = "messages";
 struct Line {
     prompt: Option<Value>,
     messages: Option<Value>,
-    prompt_tokens: Option<u32>,
     #[serde(alias = "max_tokens")]
-    output_tokens: Option<u32>,
+    output_tokens: Option<NonZeroU32>,
 }
 
 /// Makes the prompts of all requests, so that nothing but sending happens under load.
 pub fn make_prompts(load: &Load, count: u64) -> Result<Vec<Prompt>, Error> {
+    if let Some(path) = &load.prompts {
+        return Ok(read_prompts(path, load)?.into_iter().cycle().take(count as usize).collect());
+    }
     let mut random = fastrand::Rng::with_seed(load.seed);
-    let lines = load.prompts.as_deref().map_or_else(|| Ok(Vec::new()), read_lines)?;
-    let at = |at: u64| lines.get((at % lines.len().max(1) as u64) as usize);
-    let prompts = (0..count).map(|number| {
-        let line = at(number);
-        let output = line.and_then(|line| line.output_tokens);
-        let output_tokens = output.unwrap_or_else(|| load.output_tokens.draw(&mut random));
-        let (key, content) = match line {
-            Some(Line { messages: Some(messages), .. }) => (CHAT, messages.clone()),
-            Some(Line { prompt: Some(prompt), .. }) => (COMPLETION, prompt.clone()),
-            _ => {
-                let length = line.and_then(|line| line.prompt_tokens);
-                let length = length.unwrap_or_else(|| load.prompt_tokens.draw(&mut random));
-                let last = load.vocabulary.max(FIRST_ID + 1);
-                let ids: Vec<u32> = (0..length).map(|_| random.u32(FIRST_ID..last)).collect();
-                (COMPLETION, json!(ids))
-            }
-        };
-        Prompt { key, content, output_tokens }
+    let last = load.vocabulary.max(FIRST_ID + 1);
+    let prompts = (0..count).map(|_| {
+        let ids: Vec<u32> = (0..load.prompt_tokens.get()).map(|_| random.u32(FIRST_ID..last)).collect();
+        Prompt { key: COMPLETION, content: json!(ids), output_tokens: load.output_tokens }
     });
     Ok(prompts.collect())
 }
 
-fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
+fn read_prompts(path: &Path, load: &Load) -> Result<Vec<Prompt>, Error> {
     let wrong = |why: String| Error::new(format!("cannot read the prompts in {}: {why}", path.display()));
     let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
-    let mut lines = Vec::new();
+    let mut prompts = Vec::new();
     for (number, line) in BufReader::new(file.take(MOST_BYTES)).lines().enumerate() {
-        let line = line.map_err(|error| wrong(format!("line {}: {error}", number + 1)))?;
+        let wrong_line = |why: &dyn Display| wrong(format!("line {}: {why}", number + 1));
+        let line = line.map_err(|error| wrong_line(&error))?;
         if line.trim().is_empty() {
             continue;
         }
-        let parsed: Line =
-            serde_json::from_str(&line).map_err(|error| wrong(format!("line {}: {error}", number + 1)))?;
-        let valid = |tokens: Option<u32>| tokens != Some(0);
-        if !valid(parsed.prompt_tokens) || !valid(parsed.output_tokens) {
-            return Err(wrong(format!("line {}: a length of 0 tokens", number + 1)));
-        }
-        lines.push(parsed);
+        let line: Line = serde_json::from_str(&line).map_err(|error| wrong_line(&error))?;
+        let (key, content) = match (line.messages, line.prompt) {
+            (Some(messages), _) => (CHAT, messages),
+            (None, Some(prompt)) => (COMPLETION, prompt),
+            (None, None) => return Err(wrong_line(&"it has neither \"prompt\" nor \"messages\"")),
+        };
+        prompts.push(Prompt {
+            key,
+            content,
+            output_tokens: line.output_tokens.unwrap_or(load.output_tokens),
+        });
     }
-    if lines.is_empty() {
+    if prompts.is_empty() {
         return Err(wrong("it holds no prompt".to_owned()));
     }
-    Ok(lines)
+    Ok(prompts)
 }
 
 #[cfg(test)]
 mod prompts_tests {
-    use super::super::Lengths;
     use super::*;
 
     #[test]
@@ -355,7 +349,7 @@ mod prompts_tests {
 
     #[test]
     fn random_prompts_have_the_length_that_was_asked_for_and_repeat_with_the_seed() {
-        let props = Load { prompt_tokens: Lengths::Fixed(7), ..Load::default() };
+        let props = Load { prompt_tokens: NonZeroU32::new(7).unwrap(), ..Load::default() };
         let prompts = make_prompts(&props, 3).unwrap();
         assert_eq!(prompts, make_prompts(&props, 3).unwrap());
         assert_eq!(prompts[0].key, COMPLETION);
@@ -372,15 +366,18 @@ mod prompts_tests {
         let text = r#"{"prompt": "a cat", "max_tokens": 5}
 
 {"messages": [{"role": "user", "content": "hi"}]}
-{"prompt_tokens": 2, "output_tokens": 9}
+{"prompt": [7, 8], "output_tokens": 9}
 "#;
         std::fs::write(&path, text).unwrap();
-        let mut props =
-            Load { prompts: Some(path.clone()), output_tokens: Lengths::Fixed(11), ..Load::default() };
+        let mut props = Load {
+            prompts: Some(path.clone()),
+            output_tokens: NonZeroU32::new(11).unwrap(),
+            ..Load::default()
+        };
         let prompts = make_prompts(&props, 4).unwrap();
         assert_eq!((prompts[0].key, &prompts[0].content), (COMPLETION, &json!("a cat")));
         assert_eq!(prompts[1].key, CHAT);
-        let tokens: Vec<u32> = prompts.iter().map(|prompt| prompt.output_tokens).collect();
+        let tokens: Vec<u32> = prompts.iter().map(|prompt| prompt.output_tokens.get()).collect();
         assert_eq!(tokens, [5, 11, 9, 5]);
         std::fs::write(&path, "{\"prompt\": 1}\nnothing").unwrap();
         let error = make_prompts(&props, 1).unwrap_err().to_string();

@@ -9,7 +9,7 @@ use roofgap_base::exit::Exit;
 use roofgap_base::numbers;
 use roofgap_base::text::hex;
 use roofgap_collect::child::Cancel;
-use roofgap_wire::account::{PairedOverhead, RequestStats};
+use roofgap_wire::account::RequestStats;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +25,6 @@ pub struct LoadRun {
     pub requests: RequestStats,
     /// Hash of all answers in the order of the prompts; `None` where a request failed or was not sent.
     pub answers_hash: Option<String>,
-    /// Overhead of the collector in the server; `None` where it was not measured.
-    pub paired_overhead: Option<PairedOverhead>,
 }
 
 /// Time from the start of the load to the first sample of the server's gauges, and between samples after that.
@@ -45,8 +43,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// Fails when the address has no possible port, when no server answers, when it names no model, when the prompts cannot be read or when no request was answered.
 pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(&str)) -> Result<LoadRun, Error> {
     props.check_port()?;
-    let (load, in_flight) = (&props.load, props.load.concurrency);
-    let agent = agent(load.timeout.0, in_flight as usize);
+    let load = &props.load;
+    let agent = agent(load.timeout.0, load.concurrency as usize);
     let model = match &load.model {
         Some(model) => model.clone(),
         None => first_model(&agent, &props.url)?,
@@ -98,15 +96,7 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(&str)) -
         let message = format!("all {} requests failed; most often: {why}", stats.sent);
         return Err(Error::new(message).with_exit(Exit::ProgramFailed));
     }
-    let paired_overhead = props.pairs.as_ref().and_then(|pairs| {
-        let in_flight = mean_in_flight(&stats).min(in_flight);
-        progress(&format!("measuring the overhead of the collector in {} pairs of windows", pairs.pairs));
-        let lasted = Duration::from_nanos(stats.window_ns.unsigned_abs());
-        let measured = pairs.measure(&client, &measured, in_flight, lasted, cancel);
-        let why = |error| progress(&format!("the overhead of the collector was not measured: {error}"));
-        measured.map_err(why).ok()
-    });
-    Ok(LoadRun { requests: stats, answers_hash, paired_overhead })
+    Ok(LoadRun { requests: stats, answers_hash })
 }
 
 /// Makes the error of a load that the user cancelled.
@@ -125,12 +115,6 @@ fn answers_hash(outcomes: &[Outcome], prompts: usize) -> Option<String> {
         whole.update(outcome.answer.clone().finalize());
     }
     Some(format!("sha256:{}", hex(&whole.finalize())))
-}
-
-/// Returns the mean number of requests in flight, at least one: their rate times their mean time.
-fn mean_in_flight(stats: &RequestStats) -> u32 {
-    let seconds = stats.e2e_ns.map_or(0.0, |e2e| e2e.mean as f64 / 1e9);
-    (stats.requests_per_s.unwrap_or(0.0) * seconds).round().clamp(1.0, f64::from(u32::MAX)) as u32
 }
 
 /// Runs a load and samples the server's gauges meanwhile. `first` is the sample before it.

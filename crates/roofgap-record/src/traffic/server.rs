@@ -18,8 +18,6 @@ pub struct ServerProps {
     pub command: CommandLine,
     /// File for the server's output; its last lines are kept in memory if `None`.
     pub log: Option<PathBuf>,
-    /// Path that answers with status 200 once the server is ready; `/health`, then `/v1/models`, if `None`.
-    pub health: Option<String>,
     /// Time limit for getting ready.
     pub ready_timeout: Duration,
     /// Time after the polite signal, and again after SIGTERM, before the server is killed.
@@ -66,7 +64,7 @@ pub fn serve_and_load(
         let is_ready = ready.is_ok();
         let result = ready.and_then(|()| run::run(load, cancel, progress));
         if is_ready && !answered(&result) && !is_cancelled(&result) {
-            wait_for_end(server, load, cancel, &has_ended);
+            wait_for_end(load, cancel, &has_ended);
         }
         stop.request();
         (is_ready, result, child.join())
@@ -109,7 +107,7 @@ fn wait_until_ready(
         if has_ended() {
             return Err(Error::new("the server ended before it was ready").with_exit(Exit::ProgramFailed));
         }
-        let last = match health(&agent, server, load) {
+        let last = match health(&agent, &load.url) {
             Ok(200) => return Ok(()),
             Ok(status) => format!("HTTP status {status}"),
             Err(error) => error.to_string(),
@@ -123,26 +121,23 @@ fn wait_until_ready(
     }
 }
 
-/// Asks whether the server is ready and returns the status of its answer.
-fn health(agent: &ureq::Agent, server: &ServerProps, load: &LoadProps) -> Result<u16, RequestError> {
+/// Asks `/health`, or `/v1/models` where there is none, whether the server is ready. Returns the status of its answer.
+fn health(agent: &ureq::Agent, url: &str) -> Result<u16, RequestError> {
     let status = |path: &str| {
-        let (url, path) = (load.url.trim_end_matches('/'), path.trim_start_matches('/'));
-        get(agent, &format!("{url}/{path}"), 1 << 16).map(|(status, _)| status)
+        let answer = get(agent, &format!("{}/{path}", url.trim_end_matches('/')), 1 << 16);
+        answer.map(|(status, _)| status)
     };
-    match &server.health {
-        Some(path) => status(path),
-        None => match status("/health") {
-            Ok(404 | 405) => status("/v1/models"),
-            answer => answer,
-        },
+    match status("health") {
+        Ok(404 | 405) => status("v1/models"),
+        answer => answer,
     }
 }
 
 /// Waits for the end of a server that failed requests, which takes longer where it does not answer any more.
-fn wait_for_end(server: &ServerProps, load: &LoadProps, cancel: &Cancel, has_ended: &dyn Fn() -> bool) {
+fn wait_for_end(load: &LoadProps, cancel: &Cancel, has_ended: &dyn Fn() -> bool) {
     let (agent, start) = (agent(CHECK, 1), Instant::now());
     while !has_ended() && !cancel.is_requested() && start.elapsed() < NOTICE_SILENT {
-        if start.elapsed() >= NOTICE && health(&agent, server, load) == Ok(200) {
+        if start.elapsed() >= NOTICE && health(&agent, &load.url) == Ok(200) {
             return;
         }
         thread::sleep(Duration::from_millis(10));

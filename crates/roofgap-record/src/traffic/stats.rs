@@ -1,5 +1,4 @@
 //! Percentiles and throughput of all requests; counters and gauges that a server exports in the text format of Prometheus.
-//! The ratio of two times that were measured in pairs.
 
 use super::Load;
 use super::client::{Outcome, get};
@@ -135,7 +134,7 @@ pub fn read_exported(agent: &Agent, url: &str) -> Exported {
 }
 
 /// Lists the values in the text of Prometheus, each with its name.
-pub fn exported(text: &str) -> impl Iterator<Item = (&str, f64)> {
+fn exported(text: &str) -> impl Iterator<Item = (&str, f64)> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let (name, value) = match line.split_once('{') {
             Some((name, rest)) => (name, rest.rsplit_once('}').map_or("", |(_, value)| value)),

@@ -4,9 +4,10 @@ use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
-use roofgap_record::traffic::{Lengths, Load, LoadProps, LoadRun, PairProps, ServerProps, serve_and_load};
+use roofgap_record::traffic::{Load, LoadProps, LoadRun, ServerProps, serve_and_load};
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -35,7 +36,6 @@ fn props(mode: &str) -> (ServerProps, LoadProps) {
     let server = ServerProps {
         command: CommandLine::new("python3").arg(script).args([port.to_string().as_str(), mode]),
         log: None,
-        health: None,
         ready_timeout: Duration::from_secs(300),
         grace: Duration::from_secs(20),
     };
@@ -43,13 +43,12 @@ fn props(mode: &str) -> (ServerProps, LoadProps) {
         url: format!("http://127.0.0.1:{port}"),
         load: Load {
             concurrency: 4,
-            prompt_tokens: Lengths::Fixed(17),
-            output_tokens: Lengths::Fixed(6),
+            prompt_tokens: NonZeroU32::new(17).unwrap(),
+            output_tokens: NonZeroU32::new(6).unwrap(),
             requests: 12,
             warmup: 2,
             ..Load::default()
         },
-        pairs: None,
     };
     (server, load)
 }
@@ -58,11 +57,6 @@ fn run(server: &ServerProps, load: &LoadProps) -> (Result<LoadRun, Error>, Vec<S
     let mut seen = Vec::new();
     let result = serve_and_load(server, load, &Cancel::new(), &mut |line| seen.push(line.to_owned()));
     (result, seen)
-}
-
-/// Returns the reason why no overhead was measured.
-fn no_pairs(seen: &[String]) -> Option<&str> {
-    seen.iter().find_map(|line| line.strip_prefix("the overhead of the collector was not measured: "))
 }
 
 #[test]
@@ -172,55 +166,6 @@ fn a_server_that_ignores_polite_signals_is_killed() {
     let (result, _) = run(&server, &load);
     assert_eq!(result.unwrap().requests.completed, 12);
     assert!(std::net::TcpStream::connect(load.url.trim_start_matches("http://")).is_err());
-}
-
-#[test]
-fn the_collector_is_armed_and_dormant_in_turn() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut server, mut load) = props("normal");
-    let pairs = PairProps {
-        pairs: 3,
-        window: Duration::from_millis(800),
-        after: Duration::ZERO,
-        control: folder.path().join("control"),
-    };
-    pairs.create_folder().unwrap();
-    server.command = server.command.env("ROOFGAP_NATIVE_CONTROL", &pairs.control).cwd(folder.path());
-    load.load.output_tokens = Lengths::Fixed(40);
-    load.pairs = Some(pairs.clone());
-    let (result, seen) = run(&server, &load);
-    match result.unwrap().paired_overhead {
-        Some(found) => {
-            assert_eq!((found.pairs, found.window_ns), (3, 800_000_000));
-            assert!(found.armed_itl_ns > 0 && found.dormant_itl_ns > 0, "{found:?}");
-            assert!(found.low <= found.ratio && found.ratio <= found.high, "{found:?}");
-        }
-        // On a busy machine a window may have too few tokens, which is said.
-        None => assert!(no_pairs(&seen).unwrap().contains("fewer than 10 times"), "{seen:?}"),
-    }
-    let commands = std::fs::read_to_string(folder.path().join("commands")).unwrap();
-    let switched: Vec<&str> = commands.lines().filter(|line| *line != "status").collect();
-    assert_eq!(switched, ["flush", "cut", "arm", "disarm", "disarm", "arm", "arm", "disarm", "disarm"]);
-    // What was recorded before the windows is kept apart.
-    assert!(pairs.control.join("1-2.main.rgcap").exists());
-    pairs.remove_folder();
-    assert!(!pairs.control.exists());
-}
-
-#[test]
-fn no_overhead_is_measured_after_a_short_load_or_without_a_collector() {
-    for (after, why) in [(3600, "less than 3600.0 s"), (0, "has the native collector")] {
-        let (server, mut load) = props("normal");
-        load.pairs = Some(PairProps {
-            pairs: 3,
-            window: Duration::from_millis(100),
-            after: Duration::from_secs(after),
-            control: "/nowhere".into(),
-        });
-        let (result, seen) = run(&server, &load);
-        assert_eq!(result.unwrap().paired_overhead, None);
-        assert!(no_pairs(&seen).unwrap().contains(why), "{seen:?}");
-    }
 }
 
 #[test]

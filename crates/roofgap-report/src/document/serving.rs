@@ -9,7 +9,7 @@ use roofgap_analyze::{
     About, Analysis, GaugeStats, Incident, IncidentProcess, LatencyPart, Receipts, RequestStats,
     ServerGauges, Serving, Spike, Stage, StageKind, Startup,
 };
-use roofgap_base::numbers::{count, counted, ms, or_none, percent, si, significant, size, time};
+use roofgap_base::numbers::{count, counted, ms, or_none, percent, significant, size, time};
 
 /// Meaning of the tables of latency.
 const LATENCY: &str =
@@ -132,13 +132,6 @@ fn sentences(requests: &RequestStats) -> Vec<String> {
         is_counted
             .then(|| format!("{prompt} prompt tokens, {output} generated tokens, as the server counts them")),
         joined_any(rates, ", "),
-        requests.joules.map(|joules| {
-            let tokens = requests.output_tokens.filter(|tokens| *tokens > 0);
-            let token = maybe(tokens, |tokens| {
-                format!(", {} J per generated token", significant(joules / tokens as f64))
-            });
-            format!("{}J of the GPUs of this host{token}", si(joules))
-        }),
         gauges(requests),
     ];
     let failures = requests.failures.iter();
@@ -286,11 +279,6 @@ impl Document<'_> {
             .build();
         self.tabled("spikes", "Slow steps", SLOW_STEPS, table, self.most(32)).inner()
     }
-}
-
-/// Renders an incident for a terminal.
-pub fn incident_text(incident: &Incident, screen: Screen) -> String {
-    text::blocks(&incident_blocks(incident), screen)
 }
 
 fn incident_blocks(incident: &Incident) -> Vec<Block> {

@@ -21,17 +21,12 @@ pub struct Size(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Parameters(pub u64);
 
-/// A share: percent, as a number or as text such as `1 %`. Above 0 and at most 100.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Percent(pub f64);
-
 /// Longest time: ten years. No sum of a few of them with a clock overflows.
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 const TIME: &str = "a time of at most ten years, such as 90, 90s, 5m or 1h30m";
 const SIZE: &str = "a size such as 1000000, 500MB or 2GiB";
 const PARAMETERS: &str = "a number of parameters, such as 3000000000 or 3B";
-const PERCENT: &str = "a share above 0 and at most 100 %, such as 1 or 0.5 %";
 
 /// Units of sizes, bytes.
 const BYTES: [(&str, f64); 14] = [
@@ -95,10 +90,6 @@ quantities! {
     };
     Size, SIZE, |text| scaled(text, &BYTES);
     Parameters, PARAMETERS, |text| scaled(text, &COUNTS).filter(|count| *count > 0);
-    Percent, PERCENT, |text| {
-        let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>().ok();
-        number.filter(|share| *share > 0.0 && *share <= 100.0)
-    };
 }
 
 impl fmt::Display for Span {
@@ -122,7 +113,7 @@ pub fn text_of<E: de::Error>(value: Value, expected: &str) -> Result<String, E> 
 }
 
 /// Reads a number or text that says how much.
-pub fn amount<'de, T: FromStr<Err = Error>, D: Deserializer<'de>>(
+fn amount<'de, T: FromStr<Err = Error>, D: Deserializer<'de>>(
     deserializer: D,
     expected: &str,
 ) -> Result<T, D::Error> {
@@ -139,16 +130,6 @@ impl Serialize for Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reads_shares() {
-        for (text, share) in [("1", 1.0), ("1 %", 1.0), (" 0.5%", 0.5), ("100", 100.0)] {
-            assert_eq!(text.parse::<Percent>().unwrap().0, share, "{text}");
-        }
-        for text in ["0", "-1 %", "101", "one", "%", "nan", ""] {
-            assert!(text.parse::<Percent>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn reads_times() {

@@ -11,7 +11,7 @@ use roofgap_collect::command::{NvtxRange, word_of_text};
 use roofgap_collect::ncu::{CacheControl, ClockControl, ReplayMode, TargetProcesses};
 use roofgap_collect::nsys::{CaptureEnd, GraphTrace};
 
-use super::quantity::{Parameters, Percent, Size, Span, text_of};
+use super::quantity::{Parameters, Size, Span, text_of};
 use super::traffic::Load;
 use roofgap_collect::option_values;
 
@@ -149,12 +149,6 @@ sections! {
         /// Records one of this many steps; without step ranges, one of this many windows of 50 ms. 1 records all; `None` is
         /// [`DUTY`] in light mode and all in deep mode.
         pub duty: Option<NonZeroU32>,
-        /// Most that recording may cost, % of the time of the program. The collector measures its cost in the first steps and records as
-        /// many as the budget allows, instead of one of `duty`; without step ranges it keeps to `duty`.
-        pub budget: Option<Percent>,
-        /// Pairs of windows, armed and dormant, that measure the overhead in a server; 0 measures none. `None` measures it after a load
-        /// that is long enough.
-        pub overhead_pairs: Option<u32>,
         /// Interval in which a process of its own samples the hardware counters of all GPUs, us; `None` samples none.
         pub counters_us: Option<NonZeroU32>,
         /// Samples of the stacks of the program's Python processes, times a second; `None` samples 200 beside a full recording of
@@ -237,8 +231,6 @@ sections! {
     pub struct Server {
         /// Address.
         pub url: String,
-        /// Path that answers with status 200 once the server is ready.
-        pub health: Option<String>,
         /// Time limit for getting ready.
         pub ready_timeout: Span,
     }
@@ -411,7 +403,7 @@ pub const DUTY: NonZeroU32 = NonZeroU32::MIN.saturating_add(15);
 impl Native {
     /// Returns the duty cycle in a mode; `None` records all.
     pub fn duty_in(&self, mode: Mode) -> Option<NonZeroU32> {
-        let default = (mode == Mode::Light || self.budget.is_some()).then_some(DUTY);
+        let default = (mode == Mode::Light).then_some(DUTY);
         self.duty.or(default).filter(|every| every.get() > 1)
     }
 }

@@ -15,7 +15,7 @@ use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_analyze::{
     About, Analysis, Engine, Incident, Operator, Options, Overhead, Prices, Profiler, Reason, StageError,
-    StageKind, StageSet,
+    StageSet,
 };
 use roofgap_base::error::Error;
 use roofgap_base::stats::ratio_error;
@@ -447,29 +447,8 @@ pub fn recorded_requests(layout: &Layout, tool: Option<&str>) -> Option<RequestS
     account_at(path)?.requests
 }
 
-/// Returns the overhead of each stage for every tool that ran: by pairs of windows of one server where they were measured, else of the
-/// profiled run against the baseline.
+/// Returns the overhead of each stage for every tool that ran: the profiled time divided by that of the baseline.
 pub fn overheads(layout: &Layout) -> Vec<Overhead> {
-    let mut found = of_runs(layout);
-    if let Some(paired) = account_at(layout.native_account()).and_then(|account| account.paired_overhead) {
-        // Its steps make the time between tokens.
-        let stage = StageKind::Decode.as_str();
-        found.retain(|overhead| overhead.tool != Profiler::Native || overhead.stage != stage);
-        found.push(Overhead {
-            tool: Profiler::Native,
-            stage: stage.to_owned(),
-            ratio: paired.ratio,
-            interval: Some((paired.low, paired.high)),
-            pairs: Some(paired.pairs),
-            of_runs: None,
-            stated: false,
-        });
-    }
-    found
-}
-
-/// Divides the profiled by the unprofiled time of each stage.
-fn of_runs(layout: &Layout) -> Vec<Overhead> {
     let base = account_at(layout.baseline_account()).unwrap_or_default();
     let profiled = [
         (Profiler::Nsys, layout.nsys_account()),

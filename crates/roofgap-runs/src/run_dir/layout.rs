@@ -34,8 +34,6 @@ files! {
     trial => "try.json";
     /// Moment that `roofgap watch --record` kept the run for.
     incident => "incident.json";
-    /// Answer of the engine's `/metrics` at that time.
-    engine_metrics => "metrics.txt";
     /// Page with all results.
     page => "report.html";
     /// Folder of the baseline run.

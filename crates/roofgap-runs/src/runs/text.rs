@@ -56,7 +56,12 @@ pub fn list(runs: &[RunSummary], base: &Path, screen: Screen) -> String {
             format!("{}{compressed}", size(run.bytes)),
         ]
     };
-    columns(["run", "status", "model", "device", "mode", "stages", "size>"], runs.iter().map(row), screen)
+    let titles = ["run", "status", "model", "device", "mode", "stages", "size>"];
+    let mut out = columns(titles, runs.iter().map(row), screen);
+    for (run, incident) in runs.iter().filter_map(|run| Some((run, run.incident.as_ref()?))) {
+        let _ = writeln!(out, "{}", screen.wrapped(&format!("{}: incident at {incident}", run.run_id), 2));
+    }
+    out
 }
 
 /// Says that a run is over the cap, and what `command` would do to prune it.
@@ -92,6 +97,7 @@ pub fn show(run: &RunDetails, screen: Screen) -> String {
     fact("size", Some(format!("{} in {}", size(summary.bytes), counted(run.files as u64, "file"))));
     fact("roofgap", run.roofgap_version.clone());
     fact("repeat", run.repeat_command.clone());
+    fact("incident", summary.incident.clone());
     let mut out = String::new();
     for [name, value] in facts {
         let _ = writeln!(out, "{}", screen.wrapped(&format!("{name:<9} {value}"), 10));

@@ -20,7 +20,7 @@ pub use record::{
 pub use runs::Mcp;
 #[cfg(feature = "serve")]
 pub use runs::Serve;
-pub use runs::{AllRuns, Incidents, Runs};
+pub use runs::{AllRuns, Runs};
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -117,9 +117,6 @@ pub enum Command {
     Watch(Watch),
     /// Record a window of a watched program, which runs on; without a process, list what is watched
     Capture(Capture),
-    /// List or show the moments that `roofgap watch --record` kept
-    #[command(subcommand)]
-    Incidents(Incidents),
     /// Serve read-only tools for agents over the Model Context Protocol, on standard input and output
     #[cfg(feature = "mcp")]
     Mcp(Mcp),

@@ -5,12 +5,11 @@ use clap::Subcommand;
 use roofgap_base::error::Error;
 use roofgap_collect::command::CommandLine;
 use roofgap_record::run::incident::Triggers;
-use roofgap_record::traffic::{LoadProps, PairProps};
+use roofgap_record::traffic::LoadProps;
 use roofgap_runs::config::Span;
 use roofgap_runs::config::settings::DUTY;
 use roofgap_runs::config::traffic::Load as LoadOptions;
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -110,7 +109,7 @@ pub struct Watch {
     /// Record the first 64 steps of a capture and then one of N, 8 in a row; 1 records all (default: 16; 1 with --record)
     #[arg(long, value_name = "N")]
     duty: Option<NonZeroU32>,
-    /// Record all the time into a ring, and keep the last seconds as a run when a step is slow or does not end, when steps become slower, and on SIGUSR1
+    /// Record all the time into a ring, and keep the last seconds as a run when a step is slow or does not end, and on SIGUSR1
     #[arg(long)]
     pub record: bool,
     /// A step is slow that takes this many times as long as others of its kind, for its tokens
@@ -119,24 +118,9 @@ pub struct Watch {
     /// A step that is open for this long does not end
     #[arg(long, value_name = "TIME", default_value = "10s", requires = "record")]
     hang: Span,
-    /// Address, such as 127.0.0.1:9400, at which an HTTP request keeps the last seconds
-    #[arg(long, value_name = "ADDRESS", requires = "record")]
-    listen: Option<SocketAddr>,
-    /// Log of the program; a line with the text of --line is kept
-    #[arg(long, value_name = "FILE", requires = "record", requires = "line")]
-    log: Option<PathBuf>,
-    /// Text in a line of --log
-    #[arg(long, value_name = "TEXT", requires = "log")]
-    line: Option<String>,
-    /// Address of the engine's metrics, such as http://127.0.0.1:8000/metrics; they are kept with each incident
-    #[arg(long, value_name = "URL", requires = "record")]
-    metrics: Option<String>,
-    /// Gauge of the metrics and its limit, such as vllm:num_requests_waiting=50; the moment it rises above is kept
-    #[arg(long, value_name = "NAME=LIMIT", requires = "metrics", value_parser = gauge)]
-    gauge: Option<(String, f64)>,
-    /// Most incidents an hour
-    #[arg(long, value_name = "N", default_value_t = 20, requires = "record")]
-    most: usize,
+    /// Log of the program, and a text, such as vllm.log=ERROR; a line with the text is kept
+    #[arg(long, value_name = "FILE=TEXT", requires = "record", value_parser = log_line)]
+    log: Option<(PathBuf, String)>,
     /// Folder that gets the runs of incidents (default: artifacts.stage2_dir)
     #[arg(long, value_name = "DIR", requires = "record")]
     pub out: Option<PathBuf>,
@@ -153,22 +137,15 @@ impl Watch {
 
     /// Returns the moments that are kept.
     pub fn triggers(&self) -> Triggers {
-        Triggers {
-            slow: self.slow.max(1.0),
-            hang: self.hang.0,
-            listen: self.listen,
-            line: self.log.clone().zip(self.line.clone()),
-            gauge: self.gauge.clone(),
-            metrics: self.metrics.clone(),
-            most: self.most,
-        }
+        Triggers { slow: self.slow.max(1.0), hang: self.hang.0, line: self.log.clone() }
     }
 }
 
-/// Parses a gauge and its limit.
-fn gauge(text: &str) -> Result<(String, f64), Error> {
-    let pair = text.rsplit_once('=').and_then(|(name, limit)| Some((name.to_owned(), limit.parse().ok()?)));
-    pair.filter(|(name, _)| !name.is_empty()).ok_or_else(|| Error::new("expected NAME=LIMIT"))
+/// Parses a log and the text in one of its lines.
+fn log_line(text: &str) -> Result<(PathBuf, String), Error> {
+    let pair = text.split_once('=').filter(|(file, line)| !file.is_empty() && !line.is_empty());
+    let pair = pair.map(|(file, line)| (PathBuf::from(file), line.to_owned()));
+    pair.ok_or_else(|| Error::new("expected FILE=TEXT"))
 }
 
 /// Samples a second of the stacks in a ring.
@@ -239,24 +216,12 @@ pub struct Load {
     pub url: String,
     #[command(flatten)]
     load: LoadOptions,
-    /// Path that answers with status 200 once the server is ready (default: /health, then /v1/models)
-    #[arg(long)]
-    pub health: Option<String>,
     /// Time limit for the server to get ready
     #[arg(long, default_value = "10m")]
     pub ready_timeout: Span,
     /// Time that the server has to end after SIGINT, and again after SIGTERM, before SIGKILL
     #[arg(long, default_value = "10s")]
     pub grace: Span,
-    /// Pairs of windows, with the native collector armed and dormant, that measure its overhead in the server after the load
-    #[arg(long, value_name = "N", requires = "server", value_parser = clap::value_parser!(u32).range(3..=1000))]
-    pub overhead_pairs: Option<u32>,
-    /// Length of such a window
-    #[arg(long, default_value = "0.5s")]
-    pub overhead_window: Span,
-    /// Shortest load after which the overhead is measured
-    #[arg(long, default_value = "0s")]
-    pub overhead_after: Span,
     /// File for the account of the run (default: $ROOFGAP_WORKLOAD_JSON, if set)
     #[arg(long, value_name = "FILE")]
     account: Option<PathBuf>,
@@ -275,13 +240,7 @@ impl Load {
             let why = "requests per second is not a rate; give a number above 0";
             return Err(Error::new(format!("{rate} {why}")));
         }
-        let pairs = self.overhead_pairs.map(|pairs| PairProps {
-            pairs,
-            window: self.overhead_window.0,
-            after: self.overhead_after.0,
-            control: std::env::temp_dir().join(format!("roofgap-pairs-{}", std::process::id())),
-        });
-        Ok(LoadProps { url: self.url.clone(), load: self.load.clone(), pairs })
+        Ok(LoadProps { url: self.url.clone(), load: self.load.clone() })
     }
 
     /// Returns the file for the account.

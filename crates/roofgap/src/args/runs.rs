@@ -71,14 +71,6 @@ pub enum Runs {
     },
 }
 
-#[derive(Debug, Subcommand)]
-pub enum Incidents {
-    /// List every incident with its trigger and its cause
-    List(AllRuns),
-    /// Show one incident: cause, processes, threads and their stacks
-    Show(OneRun),
-}
-
 #[cfg(feature = "mcp")]
 #[derive(Debug, clap::Args)]
 pub struct Mcp {

@@ -131,9 +131,9 @@ fn record(args: &Watch, plan: WatchPlan, printer: &Printer) -> Result<Exit, Erro
     let mut child = command(&line).spawn().map_err(|source| cannot_start(&line, &source))?;
     let pid = child.id();
     let signals = signals::Forwarded::take(pid)?;
-    let own = props.watched.registration.pid;
+    let watcher = props.watched.registration.pid;
     printer.progress(&format_args!(
-        "recording process {pid}; keep a moment with `kill -USR1 {own}`, list them with `roofgap incidents list`"
+        "recording process {pid}; keep a moment with `kill -USR1 {watcher}`, list what was kept with `roofgap runs list`"
     ));
     let mut ended = None;
     let mut is_over = || {

@@ -1,29 +1,19 @@
 //! `roofgap load`: sends load to a server, which it may start itself.
 
 use super::{answer, signals};
-use crate::args::{Load, account_from_environment};
+use crate::args::Load;
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_record::traffic::{Meter, ServerProps, serve_and_load, server_account_path, write_account};
+use roofgap_record::traffic::{ServerProps, serve_and_load, server_account_path, write_account};
 use roofgap_report::{count, requests_text};
 
 pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
     let (load, account, format) = (args.props()?, args.account(), args.format);
     let cancel = signals::cancel_on_signal()?;
-    // A session meters its phases itself.
-    let own = std::env::current_exe().ok().filter(|_| account_from_environment().is_none());
-    let meter = own.and_then(|own| Meter::start(&own, &load.url));
     let mut print = |line: &str| printer.progress(&line);
     let result = match args.command() {
         Some(command) => {
-            let command = match &load.pairs {
-                Some(pairs) => {
-                    pairs.create_folder().map_err(Error::io("write", &pairs.control))?;
-                    command.env("ROOFGAP_NATIVE_CONTROL", &pairs.control)
-                }
-                None => command,
-            };
             let command = match &account {
                 Some(path) => command.env("ROOFGAP_WORKLOAD_JSON", server_account_path(path)),
                 None => command,
@@ -31,7 +21,6 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
             let server = ServerProps {
                 command,
                 log: account.as_ref().map(|path| path.with_file_name("server.log")),
-                health: args.health.clone(),
                 ready_timeout: args.ready_timeout.0,
                 grace: args.grace.0,
             };
@@ -39,13 +28,7 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
         }
         None => roofgap_record::traffic::run(&load, &cancel, &mut print),
     };
-    if let Some(pairs) = &load.pairs {
-        pairs.remove_folder();
-    }
-    let mut result = result?;
-    if let Some(meter) = meter {
-        meter.add(&mut result.requests);
-    }
+    let result = result?;
     let requests = &result.requests;
     for failure in &requests.failures {
         printer.warning(&format!("{} requests failed: {}", count(failure.count), failure.why));

@@ -79,7 +79,6 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Load(args) => load::run(args, printer),
         Command::Watch(args) => capture::watch(args, printer),
         Command::Capture(args) => capture::run(args, printer),
-        Command::Incidents(args) => runs::incidents(args, printer),
         #[cfg(feature = "mcp")]
         Command::Mcp(args) => mcp(args),
         #[cfg(not(feature = "mcp"))]

@@ -1,6 +1,6 @@
 //! `watch` and `capture`: a program with the real collector in it and a stand-in CUPTI below.
 
-use crate::support::{Run, free_port, roofgap, root};
+use crate::support::{Run, roofgap, root};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -294,13 +294,20 @@ fn the_last_seconds_are_kept_when_something_happens() {
     let mut stdout = String::new();
     child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
     assert_eq!((stdout.as_str(), child.wait().unwrap().code()), ("done\n", Some(7)));
-    let list: Run =
-        bench.roofgap(&["incidents", "list", "--dir", out, "--format", "json"]).output().unwrap().into();
-    let list: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
-    let rows = list.as_array().unwrap();
+    let list = |format: &str| -> Run {
+        bench.roofgap(&["runs", "list", "--dir", out, "--format", format]).output().unwrap().into()
+    };
+    let runs: serde_json::Value = serde_json::from_str(&list("json").stdout).unwrap();
+    let kept = |run: &serde_json::Value| {
+        let file = Path::new(run["path"].as_str().unwrap()).join("incident.json");
+        let mut row: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        row["run"] = run["path"].clone();
+        row
+    };
+    let rows: Vec<serde_json::Value> = runs.as_array().unwrap().iter().map(kept).collect();
     let slow = rows.iter().find(|row| row["step_ns"].as_i64().is_some_and(|ns| ns >= 300_000_000)).unwrap();
     assert_eq!(slow["trigger"], "slow-step");
-    assert!(rows.iter().any(|row| row["trigger"] == "signal" && row["step_ns"].is_null()), "{list}");
+    assert!(rows.iter().any(|row| row["trigger"] == "signal" && row["step_ns"].is_null()), "{runs}");
     let cause = &slow["cause"];
     assert_eq!(
         (&cause["stage"], &cause["missing"]),
@@ -314,14 +321,10 @@ fn the_last_seconds_are_kept_when_something_happens() {
     let report = std::fs::read_to_string(run.join("report.md")).unwrap();
     assert!(report.contains("## Incident") && report.contains("Cause: unknown in step "), "{report}");
     assert!(std::fs::read_to_string(run.join("report.html")).unwrap().contains("id=\"incident\""));
-    let show: Run = bench.roofgap(&["incidents", "show", run.to_str().unwrap()]).output().unwrap().into();
-    assert!(show.stdout.contains("a step took ") && show.stdout.contains("program"), "{}", show.stdout);
-    let none: Run = bench
-        .roofgap(&["incidents", "list", "--dir", bench.path("run").to_str().unwrap()])
-        .output()
-        .unwrap()
-        .into();
-    assert!(none.stdout.starts_with("no incidents in "), "{}{}", none.stdout, none.stderr);
+    let text = list("text").stdout;
+    assert!(text.contains(": incident at ") && text.contains("; unknown in step "), "{text}");
+    let show: Run = bench.roofgap(&["runs", "show", run.to_str().unwrap()]).output().unwrap().into();
+    assert!(show.stdout.contains("incident  ") && show.stdout.contains("a step took "), "{}", show.stdout);
 }
 
 #[test]
@@ -451,60 +454,6 @@ fn signals_and_missing_programs_are_passed_on() {
     assert_eq!(missing.status, Some(2));
     assert!(missing.stderr.contains("no-such-program-here"), "{}", missing.stderr);
     assert!(!missing.stderr.contains("watching"), "{}", missing.stderr);
-}
-
-#[test]
-fn the_overhead_of_the_collector_in_a_server_is_measured_in_pairs() {
-    let bench = Bench::new();
-    let port = free_port();
-    let (url, runs) = (
-        format!("server.url=http://127.0.0.1:{port}"),
-        format!("artifacts.stage2_dir={}", bench.path("runs").display()),
-    );
-    let server = root().join("tests/stand-in/openai_server.py");
-    let args = [
-        "profile",
-        "workload=server",
-        "runner=timeline",
-        "runner.baseline=false",
-        "profiling.timeline=native",
-        "profiling.native.overhead_pairs=3",
-        &url,
-        &runs,
-        "load.requests=8",
-        "load.output_tokens=30",
-        "--",
-        "python3",
-        server.to_str().unwrap(),
-        &port.to_string(),
-        "normal",
-        bench.program.to_str().unwrap(),
-        "loop",
-    ];
-    let done: Run = bench.roofgap(&args).output().unwrap().into();
-    assert_eq!(done.status, Some(0), "{}", done.stderr);
-    let run = std::fs::read_dir(bench.path("runs")).unwrap();
-    let run = run.map(|entry| entry.unwrap().path()).find(|path| path.join("metrics.json").exists()).unwrap();
-    let metrics = std::fs::read(run.join("metrics.json")).unwrap();
-    let metrics: serde_json::Value = serde_json::from_slice(&metrics).unwrap();
-    let report = std::fs::read_to_string(run.join("report.md")).unwrap();
-    let overhead = &metrics["overhead"][0];
-    if overhead.is_null() {
-        // On a busy machine a window may have too few tokens, which is said.
-        let log = std::fs::read_to_string(run.join("native/program.err.log")).unwrap();
-        assert!(log.contains("was not measured: a window has fewer than 10 times"), "{log}");
-    } else {
-        assert_eq!((&overhead["tool"], &overhead["stage"]), (&"native".into(), &"decode".into()));
-        assert_eq!(overhead["pairs"], 3);
-        assert_eq!(overhead["interval"].as_array().unwrap().len(), 2);
-        assert!(report.contains("in 3 pairs of one process"), "{report}");
-    }
-    // The timeline is that of the load, all of which was recorded.
-    assert!(metrics["totals"]["kernel_count"].as_u64().unwrap() > 0);
-    assert!(metrics["coverage"].is_null(), "{}", metrics["coverage"]);
-    let left = std::fs::read_dir(run.join("native")).unwrap();
-    let left = left.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
-    assert!(!left.into_iter().any(|name| name.contains(".main.")));
 }
 
 #[test]

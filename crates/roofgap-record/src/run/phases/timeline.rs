@@ -16,7 +16,6 @@ use roofgap_collect::child::Outcome;
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::tool::Nsys;
 use roofgap_runs::config::Config;
-use roofgap_runs::config::quantity::Percent;
 use roofgap_runs::config::settings::{LayerRanges, Mode, Profiling, TimelineTool, WorkloadKind};
 use roofgap_runs::open::read_each;
 use roofgap_runs::open::run::account_at;
@@ -463,8 +462,6 @@ fn collector_settings(profiling: &Profiling, mode: Mode) -> Vec<(&'static str, S
     }
     settings.push(("ROOFGAP_LAYERS", profiling.layers.as_str().to_owned()));
     settings.extend(native.duty_in(mode).map(|every| ("ROOFGAP_NATIVE_DUTY", every.to_string())));
-    let ppm = |budget: Percent| ("ROOFGAP_NATIVE_BUDGET_PPM", (budget.0 * 1e4).ceil().to_string());
-    settings.extend(native.budget.map(ppm));
     settings
 }
 
@@ -497,8 +494,6 @@ fn record_natively(
     // The record keeps the hash of the library.
     let _ = std::fs::remove_file(context.layout.native_library());
     let found = context.layout.native_captures();
-    keep_main(&found);
-    let found = context.layout.native_captures();
     let captures: Vec<PathBuf> = found.into_iter().filter(|capture| context.output(capture)).collect();
     if captures.is_empty() {
         let how = if outcome.is_success() {
@@ -513,17 +508,6 @@ fn record_natively(
     let account = context.layout.native_account();
     stage1::complete_account(context, &account);
     read_complete(context, &captures, &outcome, account)
-}
-
-/// Keeps the captures of the load itself, where windows that measured the overhead of the collector followed them.
-fn keep_main(captures: &[PathBuf]) {
-    for path in captures {
-        let main = path.to_string_lossy();
-        if let Some(name) = main.strip_suffix(".main.rgcap") {
-            // The windows are in the capture of that name, which is replaced.
-            let _ = std::fs::rename(path, format!("{name}.rgcap"));
-        }
-    }
 }
 
 /// Writes the library and checks its hash.
@@ -620,20 +604,6 @@ mod tests {
     }
 
     #[test]
-    fn the_capture_of_the_load_replaces_that_of_the_windows_after_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        let files = [("1-2.main.rgcap", "load"), ("1-2.rgcap", "windows"), ("3-4.rgcap", "other")];
-        for (name, text) in files {
-            std::fs::write(path(name), text).unwrap();
-        }
-        keep_main(&files.map(|(name, _)| path(name)));
-        assert_eq!(std::fs::read_to_string(path("1-2.rgcap")).unwrap(), "load");
-        assert_eq!(std::fs::read_to_string(path("3-4.rgcap")).unwrap(), "other");
-        assert!(!path("1-2.main.rgcap").exists());
-    }
-
-    #[test]
     fn the_configuration_becomes_settings_of_the_collector() {
         let mut profiling = compose(&ConfigProps::default()).unwrap().config.profiling;
         let names = |profiling: &Profiling, mode| {
@@ -654,13 +624,6 @@ mod tests {
         let with_duty = names(&profiling, Mode::Deep);
         assert_eq!(with_duty[0], "ROOFGAP_NATIVE_COPIES=1");
         assert_eq!(with_duty.last().map(String::as_str), Some("ROOFGAP_NATIVE_DUTY=4"));
-        profiling.native.budget = Some(Percent(0.5));
-        let with_budget = names(&profiling, Mode::Deep);
-        assert_eq!(with_budget.last().map(String::as_str), Some("ROOFGAP_NATIVE_BUDGET_PPM=5000"));
-        assert!(with_budget.contains(&"ROOFGAP_NATIVE_DUTY=4".to_owned()));
-        profiling.native.duty = None;
-        assert!(names(&profiling, Mode::Deep).contains(&"ROOFGAP_NATIVE_DUTY=16".to_owned()));
-        profiling.native.budget = None;
         profiling.native.duty = std::num::NonZeroU32::new(1);
         profiling.layers = LayerRanges::Off;
         let off = names(&profiling, Mode::Deep);
