@@ -6,8 +6,7 @@
 #
 # Needs cargo, python3 with venv, readelf, sha256sum and a network: maturin and zig, which links against an old glibc, go into
 # a virtual environment. A target other than that of this machine needs its standard library (`rustup target add TARGET`); without
-# it the target is left out, unless it is named. With LAKE=1 the archives also have roofgap-lake, which takes longer to build than the
-# rest, and there is a bill of materials of it. DEST/SHA256SUMS verifies the files: (cd DEST && sha256sum --check SHA256SUMS)
+# it the target is left out, unless it is named. DEST/SHA256SUMS verifies the files: (cd DEST && sha256sum --check SHA256SUMS)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -61,7 +60,6 @@ mkdir -p "$made" "$scratch/common/completions"
 tools=$output/release-tools
 python3 -m venv "$tools"
 "$tools/bin/pip" install --quiet 'maturin>=1.9,<2' 'ziglang>=0.13'
-if [ "${LAKE:-}" = 1 ]; then "$tools/bin/pip" install --quiet 'cargo-zigbuild>=0.20'; fi
 
 for target in "${targets[@]}"; do
     echo "==> $target"
@@ -79,11 +77,6 @@ wheel = zipfile.ZipFile(sys.argv[1])
 name = next(name for name in wheel.namelist() if name.endswith(".data/scripts/roofgap"))
 open(sys.argv[2], "wb").write(wheel.read(name))' "$wheel" "$scratch/$folder/roofgap"
     chmod 755 "$scratch/$folder/roofgap"
-    if [ "${LAKE:-}" = 1 ]; then
-        PATH=$tools/bin:$PATH cargo zigbuild --profile dist --locked -p roofgap-lake --features s3 --target "$target.$glibc"
-        install -m 755 "$output/$target/dist/roofgap-lake" "$scratch/$folder/roofgap-lake"
-        python3 scripts/glibc.py --newest "$glibc" "$scratch/$folder/roofgap-lake"
-    fi
 
     if [ "$target" = "$host" ]; then
         # In an environment of its own, as a user installs it.
@@ -109,10 +102,6 @@ open(sys.argv[2], "wb").write(wheel.read(name))' "$wheel" "$scratch/$folder/roof
         --mtime="@${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}" "$folder" | gzip --no-name >"$made/$folder.tar.gz"
     cargo metadata --format-version 1 --locked --manifest-path crates/roofgap/Cargo.toml --features "$features" \
         --filter-platform "$target" | python3 scripts/sbom.py >"$made/$folder.cdx.json"
-    if [ "${LAKE:-}" = 1 ]; then
-        cargo metadata --format-version 1 --locked --features s3 --manifest-path lake/Cargo.toml --filter-platform "$target" |
-            python3 scripts/sbom.py --root roofgap-lake >"$made/roofgap-lake-$version-$target.cdx.json"
-    fi
     mv "$wheel" "$made/"
 done
 

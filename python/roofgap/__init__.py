@@ -12,11 +12,13 @@ The package has no dependencies. Ranges cost nothing where no profiler can read 
                 logits = model(token)
 
     analysis = roofgap.analyze("run.sqlite")
+    slowest = roofgap.lake("tables").query("slowest-kernels")
 """
 
 from ._analysis import analyze, load_kernels
 from ._binary import RoofgapError
+from ._lake import lake, question, questions
 from ._ranges import stage, step
 from ._regression import assert_no_regression
 
-__all__ = ["RoofgapError", "analyze", "assert_no_regression", "load_kernels", "stage", "step"]
+__all__ = ["RoofgapError", "analyze", "assert_no_regression", "lake", "load_kernels", "question", "questions", "stage", "step"]

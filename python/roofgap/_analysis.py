@@ -27,21 +27,21 @@ def analyze(
     Returns the document that `roofgap schema` describes. Something unavailable is a warning; a failure raises RoofgapError.
     """
     options = _options(model, prompt_tokens, new_tokens, stages)
-    analysis: dict[str, Any] = json.loads(_analyze([path, *more], "--format=json", *options))
+    analysis: dict[str, Any] = json.loads(_answer("analyze", "--format=json", *options, paths=[path, *more]))
     return analysis
 
 
 def load_kernels(path: Path, *more: Path, events: bool = False, library: str | None = None) -> Any:
     """Returns the kernels of a capture as a data frame: a row per kernel, or per launch if `events` is true.
 
-    `library` is "pandas" or "polars"; by default the one that is installed, pandas first. pandas needs pyarrow for events.
+    For events each path is a run of its own, and ranks of one job are in a folder. `library` is "pandas" or "polars"; by default the one that is installed, pandas first. pandas needs pyarrow for events.
     """
-    frames = _frame_library(library)
+    frames = frame_library(library, "load_kernels")
     if not events:
         return frames.DataFrame([_flat(row) for row in analyze(path, *more)["kernels"]])
     with tempfile.TemporaryDirectory(prefix="roofgap-") as folder:
-        _analyze([path, *more], "--parquet", folder)
-        tables = sorted(pathlib.Path(folder).glob("run=*/rank=*/kernels.parquet"))
+        _answer("export", "parquet", "--events", f"--to={folder}", paths=[path, *more])
+        tables = sorted(pathlib.Path(folder).glob("launches/*/*.parquet"))
         return frames.concat([frames.read_parquet(table) for table in tables])
 
 
@@ -55,8 +55,8 @@ def _options(model: Path | None, prompt_tokens: int | None, new_tokens: int | No
     return options + [f"--stage={name}={pattern}" for name, pattern in (stages or {}).items()]
 
 
-def _analyze(paths: list[Path], *options: str) -> str:
-    done = run(["analyze", *options, "--", *(os.fspath(path) for path in paths)])
+def _answer(*arguments: str, paths: list[Path]) -> str:
+    done = run([*arguments, "--", *(os.fspath(path) for path in paths)])
     if done.returncode not in (DONE, PARTIAL):
         raise RoofgapError(done.returncode, done.stderr.strip())
     if done.stderr.strip():
@@ -75,7 +75,8 @@ def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _frame_library(name: str | None) -> Any:
+def frame_library(name: str | None, caller: str) -> Any:
+    """Returns the module pandas or polars: the one of the name, else the one that is installed, pandas first."""
     import importlib
 
     if name not in (None, "pandas", "polars"):
@@ -86,4 +87,4 @@ def _frame_library(name: str | None) -> Any:
         except ImportError:
             continue
     wanted = name or "pandas or polars"
-    raise ImportError(f"load_kernels needs {wanted}; analyze(path)['kernels'] has the same rows without it")
+    raise ImportError(f"roofgap's {caller} needs {wanted}; install one of them")

@@ -11,7 +11,8 @@ use roofgap_analyze::compare::{CompareOptions, Side, compare};
 use roofgap_analyze::{Analysis, Options, Stage, analyze};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
-use roofgap_report::export::parquet::{self as tables, Partition};
+use roofgap_report::RunFacts;
+use roofgap_report::export::parquet::{save_events, save_run};
 use roofgap_report::export::timeline;
 use roofgap_report::{Bundle, Context, files, text};
 use roofgap_runs::open::{Exporter, Overrides, open_side};
@@ -351,24 +352,26 @@ fn check(path: &Path, folder: &Path) -> Result<Outcome, String> {
         timeline::save(bundle, &exported).map_err(|error| error.to_string())?;
         perfetto(&exported, &trace)?;
     }
-    let partition = Partition { run: "fuzz".to_owned(), rank: 0 };
-    let written =
-        tables::save(bundle, &folder.join("parquet"), &partition).map_err(|error| error.to_string())?;
+    let (key, date) = ("fuzz".to_owned(), "2026-01-01".to_owned());
+    let (tables, facts) = (folder.join("tables"), RunFacts { key, date, ..RunFacts::default() });
+    save_events(bundle, &facts, 0, &tables).map_err(|error| error.to_string())?;
+    save_run(bundle, &facts, &tables).map_err(|error| error.to_string())?;
     let is_kernel = |kind: &&OpKind| matches!(kind, OpKind::Kernel | OpKind::Graph);
     let kernels = trace.ops.kind.iter().filter(is_kernel).count();
     for (name, rows) in [
-        ("kernels", kernels),
+        ("launches", kernels),
         ("calls", trace.calls.len()),
         ("ranges", trace.ranges.rows.len()),
         ("counters", analysis.counters.len()),
     ] {
-        let path = written.iter().find(|path| path.ends_with(format!("{name}.parquet")));
-        let file = File::open(path.ok_or(name)?).map_err(|error| error.to_string())?;
-        let reader = SerializedFileReader::new(file).map_err(|error| format!("{name}.parquet: {error}"))?;
+        let key = if name == "counters" { "fuzz" } else { "fuzz-0" };
+        let path = tables.join(format!("{name}/date=2026-01-01/{key}.parquet"));
+        let file = File::open(path).map_err(|error| format!("{name}: {error}"))?;
+        let reader = SerializedFileReader::new(file).map_err(|error| format!("{name}: {error}"))?;
         let found = reader.get_row_iter(None).map_err(|error| error.to_string())?;
         let found = found.filter(Result::is_ok).count();
         if found != rows {
-            return Err(format!("{name}.parquet has {found} rows of {rows}"));
+            return Err(format!("{name} has {found} rows of {rows}"));
         }
     }
     Ok(Outcome::Analysed)

@@ -3,7 +3,6 @@
 pub mod compare;
 pub mod export;
 pub mod page;
-pub mod telemetry;
 
 mod document;
 
@@ -61,6 +60,39 @@ pub struct Context {
     pub repeat: Option<String>,
     /// Changes of the workload that were tried; `None` where none were.
     pub trial: Option<Trial>,
+}
+
+/// Facts about a run beside its analysis, for tables of many runs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RunFacts {
+    /// Key of the run: 32 hexadecimal digits, the same for the same content.
+    pub key: String,
+    /// Date in UTC, `YYYY-MM-DD`; 1970-01-01 where the input does not tell it.
+    pub date: String,
+    /// Start (RFC 3339, UTC).
+    pub started_at: Option<String>,
+    /// Id of the run directory; `None` for captures.
+    pub run_id: Option<String>,
+    /// Path of the input.
+    pub source: String,
+    /// Host; `None` where the input tells none or several.
+    pub host: Option<String>,
+    /// Commit of the profiled program.
+    pub commit: Option<String>,
+    /// True where that program had uncommitted changes.
+    pub dirty: Option<bool>,
+    /// First GPU of the machine.
+    pub gpu: Option<String>,
+    /// Version of the GPU driver.
+    pub driver: Option<String>,
+    /// Version of the CUDA runtime of the profiled program.
+    pub cuda: Option<String>,
+    /// Workload kind; `None` for captures.
+    pub workload: Option<String>,
+    /// Exit status of the session.
+    pub exit_status: Option<u8>,
+    /// Number of files that could not be read.
+    pub unreadable_files: usize,
 }
 
 /// The outcome of a phase.

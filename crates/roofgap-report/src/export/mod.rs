@@ -1,6 +1,6 @@
-//! The timeline and its numbers for other programs: Perfetto, Parquet, speedscope and flame graphs.
+//! The timeline and its numbers for other programs: Perfetto, Parquet and flame graphs.
 //!
-//! - `timeline`: a trace for Perfetto; `parquet`: single events as tables; `stacks`: GPU time by ranges and operators
+//! - `timeline`: a trace for Perfetto; `parquet`: tables of many runs; `stacks`: GPU time by ranges and operators
 
 #[cfg(feature = "parquet")]
 pub mod parquet;
@@ -38,12 +38,6 @@ pub enum ExportError {
         path: PathBuf,
         /// Error of the operating system.
         source: io::Error,
-    },
-    /// The run name cannot be part of a path.
-    #[error("invalid run name {name:?}; use letters, digits, dots, dashes and underscores")]
-    RunName {
-        /// Rejected name.
-        name: String,
     },
 }
 

@@ -1,11 +1,9 @@
-//! GPU time by the ranges and operators around the launch of each operation, and idle time by stack of the CPU, for flame graphs and
-//! speedscope.
+//! GPU time by the ranges and operators around the launch of each operation, and idle time by stack of the CPU, for flame graphs.
 
 use crate::Bundle;
 use crate::export::{ExportError, write_whole};
 use roofgap_analyze::{CallNode, HostStack, host_stacks, operation_tree};
 use roofgap_trace::Trace;
-use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::Path;
@@ -28,50 +26,6 @@ pub fn save_folded_idle(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportErr
             stacks.iter().try_for_each(|stack| write_folded(out, stage, stack))?;
         }
         Ok(())
-    })
-}
-
-/// Writes profiles for speedscope: GPU time, and the idle time of each stage by stack of the CPU where the capture has stacks.
-pub fn save_speedscope(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportError> {
-    let trace = timeline(bundle, path)?;
-    let mut profiles = vec![("GPU time".to_owned(), gpu_time(bundle, trace))];
-    for (at, stacks) in host_stacks(trace, bundle.stages).into_iter().enumerate() {
-        profiles.push((format!("idle time of {}", bundle.stages.name(at)), stacks));
-    }
-    let document = document(&bundle.context.title, &profiles);
-    write_whole(path, |out| serde_json::to_writer(out, &document).map_err(io::Error::from))
-}
-
-/// Builds the document: sampled profiles, in which each stack is a sample that weighs its time.
-fn document(title: &str, profiles: &[(String, Vec<HostStack>)]) -> Value {
-    let mut frames: Vec<Value> = Vec::new();
-    let mut known: HashMap<&str, usize> = HashMap::new();
-    let functions = profiles.iter().flat_map(|(_, stacks)| stacks).flat_map(|stack| &stack.functions);
-    for name in functions {
-        known.entry(name).or_insert_with(|| {
-            frames.push(json!({ "name": name }));
-            frames.len() - 1
-        });
-    }
-    let sampled = profiles.iter().map(|(name, stacks)| {
-        let sample = |stack: &HostStack| stack.functions.iter().map(|name| known[name.as_str()]).collect();
-        json!({
-            "type": "sampled",
-            "name": name,
-            "unit": "nanoseconds",
-            "startValue": 0,
-            "endValue": stacks.iter().map(|stack| stack.ns).sum::<i64>(),
-            "samples": stacks.iter().map(sample).collect::<Vec<Vec<usize>>>(),
-            "weights": stacks.iter().map(|stack| stack.ns).collect::<Vec<i64>>(),
-        })
-    });
-    json!({
-        "$schema": "https://www.speedscope.app/file-format-schema.json",
-        "name": title,
-        "exporter": concat!("roofgap ", env!("CARGO_PKG_VERSION")),
-        "activeProfileIndex": 0,
-        "profiles": sampled.collect::<Vec<Value>>(),
-        "shared": { "frames": frames },
     })
 }
 

@@ -15,7 +15,6 @@ mod selection;
 mod snapshots;
 mod stacks;
 mod stages;
-mod telemetry;
 mod timeline;
 mod tried;
 mod window;

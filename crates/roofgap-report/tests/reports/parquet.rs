@@ -1,16 +1,24 @@
-//! The tables, read back in Rust and, in an ignored test, by DuckDB, pandas and Polars.
+//! The tables, read back.
 
 use crate::fixtures::{Case, PLAIN, fixture, made};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
-use roofgap_report::ExportError;
-use roofgap_report::export::parquet::{Partition, save};
+use roofgap_report::RunFacts;
+use roofgap_report::export::parquet::{has_run, save_events, save_run};
 use std::fs::File;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-fn partition(run: &str, rank: u32) -> Partition {
-    Partition { run: run.into(), rank }
+/// Writes all tables of a run and returns the path of one of them.
+fn save(case: &Case, dir: &Path) -> impl Fn(&str) -> PathBuf {
+    let facts = RunFacts { key: "k".into(), date: "2026-03-01".into(), ..RunFacts::default() };
+    save_events(case.bundle(), &facts, 3, dir).unwrap();
+    save_run(case.bundle(), &facts, dir).unwrap();
+    let dir = dir.to_owned();
+    move |table| {
+        let key = if ["launches", "copies", "calls", "ranges"].contains(&table) { "k-3" } else { "k" };
+        dir.join(format!("{table}/date=2026-03-01/{key}.parquet"))
+    }
 }
 
 fn rows(path: &Path) -> Vec<Row> {
@@ -41,25 +49,32 @@ fn text<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
 fn tables_agree_with_the_analysis() {
     let dir = tempfile::tempdir().unwrap();
     let case = fixture(&["h200/llama4.sqlite.gz", "ncu/llama4_light_raw_base.csv.gz"]);
-    let files = save(case.bundle(), dir.path(), &partition("20250101-000000", 0)).unwrap();
-    let names: Vec<_> = files.iter().map(|f| f.strip_prefix(dir.path()).unwrap().to_str().unwrap()).collect();
-    assert_eq!(names[0], "run=20250101-000000/rank=0/kernels.parquet");
-    let kernels = rows(&files[0]);
-    assert_eq!(kernels.len() as u64, case.analysis.totals.kernel_count);
-    for stage in &case.analysis.stages {
-        let own = kernels.iter().filter(|r| text(r, "stage") == Some(&stage.name));
+    let path = save(&case, dir.path());
+    let read = |table: &str| rows(&path(table));
+    let [run] = read("runs").try_into().unwrap();
+    assert_eq!((text(&run, "run_key"), long(&run, "kernel_ns")), (Some("k"), case.analysis.totals.kernel_ns));
+    let launches = read("launches");
+    assert_eq!(launches.len() as u64, case.analysis.totals.kernel_count);
+    assert!(launches.iter().all(|row| long(row, "rank") == 3));
+    let stages = read("stages");
+    assert_eq!(stages.len(), case.analysis.stages.len());
+    for (row, stage) in stages.iter().zip(&case.analysis.stages) {
+        let own = launches.iter().filter(|r| text(r, "stage") == Some(&stage.name));
         let total: i64 = own.map(|r| long(r, "duration_ns")).sum();
-        assert_eq!(Some(total), stage.kernel_ns, "{}", stage.name);
+        assert_eq!((Some(total), Some(long(row, "kernel_ns"))), (stage.kernel_ns, stage.kernel_ns));
     }
-    let copies: i64 = rows(&files[1])
+    let kernels: i64 = read("kernels").iter().map(|row| long(row, "total_ns")).sum();
+    assert_eq!(kernels, case.analysis.totals.kernel_ns);
+    let copies: i64 = read("copies")
         .iter()
         .filter(|r| text(r, "kind") == Some("memcpy"))
         .map(|r| long(r, "duration_ns"))
         .sum();
     assert_eq!(Some(copies), case.analysis.totals.memcpy_ns);
-    assert_eq!(rows(&files[2]).len(), case.trace.calls.len());
-    assert_eq!(rows(&files[3]).len(), case.trace.ranges.rows.len());
-    let counters = rows(&files[4]);
+    assert_eq!(read("calls").len(), case.trace.calls.len());
+    assert_eq!(read("ranges").len(), case.trace.ranges.rows.len());
+    assert_eq!(read("findings").len(), case.analysis.findings.len());
+    let counters = read("counters");
     assert_eq!(counters.len(), case.analysis.counters.len());
     assert_eq!(text(&counters[0], "kernel"), Some(case.analysis.counters[0].kernel.as_str()));
 }
@@ -68,54 +83,33 @@ fn tables_agree_with_the_analysis() {
 fn what_was_not_recorded_is_null_and_names_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let name = "a|`<script>\n\u{0}";
-    let case = made([name, PLAIN[1], PLAIN[2]]);
-    let files = save(case.bundle(), dir.path(), &partition("x", 3)).unwrap();
-    let kernels = rows(&files[0]);
-    assert_eq!(text(&kernels[0], "name"), Some(name));
-    assert_eq!(text(&kernels[0], "stage"), Some("prefill"));
-    assert_eq!(field(&kernels[0], "graph_node"), &Field::Null);
-    assert_eq!(field(&kernels[0], "grid_x"), &Field::Int(8));
-    let copy = &rows(&files[1])[0];
+    let path = save(&made([name, PLAIN[1], PLAIN[2]]), dir.path());
+    let launch = &rows(&path("launches"))[0];
+    assert_eq!(text(launch, "name"), Some(name));
+    assert_eq!(text(launch, "stage"), Some("prefill"));
+    assert_eq!(field(launch, "graph_node"), &Field::Null);
+    assert_eq!(long(launch, "grid_x"), 8);
+    let copy = &rows(&path("copies"))[0];
     assert_eq!((long(copy, "bytes"), text(copy, "source_memory")), (4096, Some("pageable")));
-    assert!(rows(&files[4]).is_empty(), "a table without rows reads all the same");
+    assert_eq!(field(&rows(&path("runs"))[0], "driver"), &Field::Null);
+    assert!(rows(&path("counters")).is_empty(), "a table without rows reads all the same");
 }
 
 #[test]
-fn a_run_is_a_plain_name() {
+fn a_file_is_written_once_and_a_run_is_there_when_all_of_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let case = made(PLAIN);
-    for bad in ["", "..", "a/b", "a=b", "a b"] {
-        let error = save(case.bundle(), dir.path(), &partition(bad, 0)).unwrap_err();
-        assert!(matches!(error, ExportError::RunName { .. }), "{bad}: {error}");
-    }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-}
-
-/// Two runs as one data set, through `tests/read_parquet.py`.
-#[test]
-#[ignore = "needs python3 with duckdb, pandas and pyarrow: run tests/read_parquet.sh"]
-fn others_read_the_tables() {
-    let python = "python3";
-    let dir = tempfile::tempdir().unwrap();
-    let write =
-        |case: &Case, run: &str, rank: u32| save(case.bundle(), dir.path(), &partition(run, rank)).unwrap();
-    let real = fixture(&["h200/llama4.sqlite.gz"]);
-    write(&real, "first", 0);
-    write(&real, "first", 1);
-    write(&made(PLAIN), "second", 0);
-    let expected = format!(
-        "{} {} {}",
-        2 * real.analysis.totals.kernel_count + 5,
-        2 * real.analysis.totals.kernel_ns + 15_000,
-        2 * real.trace.calls.len() + 6
-    );
-    let output = Command::new(python).args(["tests/read_parquet.py".as_ref(), dir.path()]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let lines: Vec<&str> = said.lines().collect();
-    assert!(lines.len() >= 2, "{said}");
-    for line in lines {
-        let (reader, numbers) = line.split_once(": ").unwrap();
-        assert_eq!(numbers, expected, "{reader}");
-    }
+    assert!(!has_run(dir.path(), "k"));
+    let path = save(&case, dir.path());
+    assert!(has_run(dir.path(), "k") && !has_run(dir.path(), "other"));
+    // As a killed export leaves it: tables without their run, and a file that has no name yet.
+    std::fs::remove_file(path("runs")).unwrap();
+    std::fs::write(path("runs").with_file_name(".k.parquet.1-0-0.tmp"), "PAR1").unwrap();
+    assert!(!has_run(dir.path(), "k"));
+    let old = File::options().append(true).open(path("kernels")).unwrap();
+    old.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    save(&case, dir.path());
+    assert!(has_run(dir.path(), "k"));
+    let modified = std::fs::metadata(path("kernels")).unwrap().modified().unwrap();
+    assert_eq!(modified, SystemTime::UNIX_EPOCH, "it is left as it is");
 }

@@ -3,14 +3,17 @@
 //! - [`open_inputs`]: opens the inputs a user names, captures or one run directory;
 //! - `ranks`: folders of captures, and several captures as ranks of one job;
 //! - [`nsys_report`]: lets nsys export the reports that are not read here;
+//! - [`run_key`], [`run_facts`]: the key of a run and the facts about it, for tables of many runs;
 //! - [`run`]: opens a run directory with its configuration and record, the program's own accounts, and profiler overhead from them;
 //! - [`open_side`]: opens one side of a comparison.
 
+mod facts;
 pub mod nsys_report;
 mod ranks;
 pub mod run;
 
 pub use crate::run_dir::locate::is_run;
+pub use facts::{run_facts, run_key};
 pub use nsys_report::Exporter;
 
 use crate::run_dir::folder::read_json;

@@ -18,8 +18,6 @@ pub struct Analyze {
     /// Write all reports into this folder
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    #[command(flatten)]
-    pub exports: Exports,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: AnalysisFormat,
@@ -32,40 +30,23 @@ pub struct Analyze {
     pub rank: Option<u32>,
 }
 
-/// Files for other programs; `export` has a name for each.
-#[derive(Debug, clap::Args)]
-pub struct Exports {
-    /// Write the timeline for Perfetto
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub perfetto: Option<PathBuf>,
-    /// Write tables of events as Parquet into this folder
-    #[arg(long, value_name = "DIR", hide = true)]
-    pub parquet: Option<PathBuf>,
-    /// Write GPU time by ranges and operators as a profile for speedscope
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub speedscope: Option<PathBuf>,
-    /// Write GPU time by ranges and operators as folded stacks
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub folded: Option<PathBuf>,
-    /// Write numbers in the text format of Prometheus
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub prometheus: Option<PathBuf>,
-    /// Write numbers as OpenTelemetry metrics
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub otlp: Option<PathBuf>,
-}
-
 #[derive(Debug, clap::Args)]
 pub struct Export {
     /// What to write
     #[arg(value_enum)]
     pub format: ExportFormat,
-    /// Files, folders of captures, or a run directory
-    #[arg(required = true, value_name = "INPUT")]
+    /// Captures, folders of captures, or runs (folder, id or `latest`). For parquet each is a run of its own
+    #[arg(required = true, value_name = "RUN|CAPTURE")]
     pub inputs: Vec<PathBuf>,
-    /// File to write; for parquet, a folder. A name in .gz is compressed
-    #[arg(long, value_name = "PATH")]
-    pub out: PathBuf,
+    /// File to write. A name in .gz is compressed
+    #[arg(long, value_name = "FILE", required_unless_present = "to")]
+    pub out: Option<PathBuf>,
+    /// Folder of tables to which parquet adds the runs; one that is there is left as it is
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    pub to: Option<PathBuf>,
+    /// For parquet, also write single kernels, copies, CUDA calls and ranges
+    #[arg(long)]
+    pub events: bool,
     #[command(flatten)]
     pub overrides: AnalysisOverrides,
     /// Rank of several that is written where a format holds one; by default the lowest
@@ -78,35 +59,12 @@ pub struct Export {
 pub enum ExportFormat {
     /// The timeline: JSON for Perfetto and chrome://tracing, or Perfetto's own format for a name in .pftrace
     Perfetto,
-    /// Tables of events, as run=NAME/rank=N/TABLE.parquet
+    /// Tables of many runs, as TABLE/date=DATE/KEY.parquet
     Parquet,
-    /// GPU time by ranges and operators as a profile for speedscope
-    Speedscope,
     /// GPU time by ranges and operators as folded stacks for flame graphs, in nanoseconds
     Folded,
     /// Idle time of each stage by stack of the CPU as folded stacks, in nanoseconds; needs a capture with stacks
     FoldedIdle,
-    /// Times, tokens per second, MFU and overhead in the text format of Prometheus
-    Prometheus,
-    /// The same numbers as OpenTelemetry metrics (OTLP JSON)
-    Otlp,
-    /// Requests of an engine as OpenTelemetry traces (OTLP JSON), below the spans of their callers
-    Spans,
-}
-
-impl Exports {
-    /// Returns what to write and where.
-    pub fn all(self) -> Vec<(ExportFormat, PathBuf)> {
-        let all = [
-            (ExportFormat::Perfetto, self.perfetto),
-            (ExportFormat::Speedscope, self.speedscope),
-            (ExportFormat::Folded, self.folded),
-            (ExportFormat::Prometheus, self.prometheus),
-            (ExportFormat::Otlp, self.otlp),
-            (ExportFormat::Parquet, self.parquet),
-        ];
-        all.into_iter().filter_map(|(format, path)| Some((format, path?))).collect()
-    }
 }
 
 /// Output format of an analysis.

@@ -93,7 +93,7 @@ pub enum Command {
     /// Write the reports of a run again
     #[command(hide = true)]
     Report(Report),
-    /// Write a capture or a run for other programs: Perfetto, Parquet, speedscope, flame graphs, Prometheus, OpenTelemetry
+    /// Write captures and runs for other programs: Perfetto, flame graphs, and Parquet tables of many runs
     Export(Export),
     /// Compare two runs or captures; with --fail-on, a gate for CI
     Compare(Compare),
@@ -137,13 +137,6 @@ pub enum Command {
     Serve {
         /// Arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
-    /// Collect many runs as Parquet tables and ask questions about them, with roofgap-lake
-    #[command(disable_help_flag = true, disable_version_flag = true)]
-    Lake {
-        /// Arguments of roofgap-lake
-        #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
     /// Print a completion script for a shell

@@ -1,6 +1,6 @@
 //! `roofgap analyze`: analyses captures. `roofgap compare`: compares two runs or captures.
 
-use super::export::{Exporting, check_outputs};
+use super::export::check_folder;
 use super::signals::request_on_signal;
 use crate::args::{AnalysisFormat, Analyze, Compare, CompareFormat};
 use crate::printer::Printer;
@@ -21,8 +21,7 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
     let exporter = exporter(args.overrides.nsys.clone());
     let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
     let selection = args.shown.props()?;
-    let exports = args.exports.all();
-    check_outputs(args.out.as_deref(), &exports)?;
+    args.out.as_deref().map_or(Ok(()), check_folder)?;
     let opened = open(&args.inputs, &overrides, &exporter, printer)?;
     check_stage(args.shown.only.as_deref(), &opened)?;
     let missing = missing_stages(&args.overrides.stage, &opened);
@@ -31,8 +30,6 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
         Some(dir) => Some(write_reports(dir, &opened, printer)?),
         None => None,
     };
-    let job = Exporting { inputs: &args.inputs, opened: &opened, overrides: &overrides, exporter: &exporter };
-    let exported = job.write_all(&exports, printer);
     let analysis = selection.of(&opened.analysis);
     let part = Bundle { analysis: &analysis, ..opened.bundle() };
     match args.format {
@@ -53,7 +50,6 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
         AnalysisFormat::Json => printer.document(&json::pretty(&analysis))?,
         AnalysisFormat::Markdown => printer.document(&markdown::report(part))?,
     }
-    exported?;
     Ok(if opened.unreadable.is_empty() && missing.is_empty() { Exit::Done } else { Exit::Partial })
 }
 

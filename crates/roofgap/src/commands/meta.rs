@@ -1,4 +1,4 @@
-//! Shell completions, the manual pages, the JSON Schema, and `roofgap lake`.
+//! Shell completions, the manual pages and the JSON Schema.
 
 use crate::args::{Args, Document, Shell};
 use crate::printer::Printer;
@@ -6,11 +6,7 @@ use clap::{Command, CommandFactory};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_base::file::write_atomic;
-use roofgap_collect::command::is_executable;
-use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process;
+use std::path::Path;
 
 pub fn completions(shell: Shell, printer: &Printer) -> Result<Exit, Error> {
     let mut script = Vec::new();
@@ -71,40 +67,4 @@ pub fn schema(document: Document, printer: &Printer) -> Result<Exit, Error> {
 fn print(bytes: &[u8], printer: &Printer) -> Result<Exit, Error> {
     printer.document(&String::from_utf8_lossy(bytes))?;
     Ok(Exit::Done)
-}
-
-/// Program of the lake.
-const LAKE: &str = "roofgap-lake";
-
-/// Way to get the program.
-const INSTALL: &str = "`cargo install --path lake` builds it from the sources of roofgap; release archives made with LAKE=1 have it beside roofgap";
-
-/// Help without the program.
-const HELP: &str = include_str!("lake_help.txt");
-
-/// Hands over to `roofgap-lake`, a program of its own because its query engine is larger than roofgap.
-pub fn lake(args: &[OsString], printer: &Printer) -> Result<Exit, Error> {
-    let Some(path) = find_lake() else {
-        let asks_for_help =
-            args.first().is_none_or(|arg| ["--help", "-h", "help"].iter().any(|help| arg == help));
-        if asks_for_help {
-            printer.text(&format!("{HELP}{INSTALL}.\n"))?;
-            return Ok(Exit::Done);
-        }
-        return Err(Error::new("roofgap-lake is neither beside this program nor on PATH").with_hint(INSTALL));
-    };
-    // It replaces this process, so that streams, signals and the exit status are its own. It returns only on failure.
-    Err(Error::io("start", &path)(process::Command::new(&path).args(args).exec()))
-}
-
-/// Finds the program beside this one, then on PATH.
-fn find_lake() -> Option<PathBuf> {
-    let beside = std::env::current_exe().ok();
-    let beside = beside.as_deref().and_then(Path::parent).map(Path::to_owned);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = beside.into_iter().chain(std::env::split_paths(&path));
-    folders
-        .filter(|folder| folder.is_absolute())
-        .map(|folder| folder.join(LAKE))
-        .find(|path| is_executable(path))
 }

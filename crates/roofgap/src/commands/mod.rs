@@ -87,7 +87,6 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Serve(args) => serve::run(args, printer),
         #[cfg(not(feature = "serve"))]
         Command::Serve { .. } => Err(not_built("command serve")),
-        Command::Lake { args } => meta::lake(&args, printer),
         Command::Completions { shell } => meta::completions(shell, printer),
         Command::Explain { finding, inputs, format } => {
             explain::run(finding.as_deref(), &inputs, format, printer)

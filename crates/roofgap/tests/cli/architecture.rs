@@ -38,7 +38,7 @@ fn crates_use_what_the_table_allows() {
         listed.insert(folder);
     }
     let crates = std::fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
-    let all: BTreeSet<_> = crates.chain([root().join("lake"), root().join("testkit")]).collect();
+    let all: BTreeSet<_> = crates.chain([root().join("testkit")]).collect();
     assert_eq!(listed, all);
 }
 
@@ -77,10 +77,10 @@ fn the_tests_of_the_threat_model_exist() {
         }
     }
     let mut functions = BTreeSet::new();
-    ["crates", "lake", "testkit"].iter().for_each(|folder| add(&root().join(folder), &mut functions));
+    ["crates", "testkit"].iter().for_each(|folder| add(&root().join(folder), &mut functions));
     let document = std::fs::read_to_string(root().join("docs/threat-model.md")).unwrap();
     let rows = table(&document, "| command | from | not trusted to | test |");
-    for command in ["analyze", "profile", "watch", "serve", "mcp", "scrub", "lake"] {
+    for command in ["analyze", "profile", "watch", "serve", "mcp", "scrub"] {
         assert!(rows.iter().any(|row| row[0].trim_matches('`') == command), "{command} is missing");
     }
     for row in &rows {

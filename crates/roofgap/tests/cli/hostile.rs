@@ -49,13 +49,18 @@ fn analyses_in_linear_time(trace: &str) {
     let path = put(folder.path(), "trace.json", trace);
     let place = |name: &str| folder.path().join(name).display().to_string();
     let (out, perfetto, parquet) = (place("out"), place("perfetto.json"), place("parquet"));
-    let mut args =
-        vec!["analyze", path.to_str().unwrap(), "--format=json", "--out", &out, "--perfetto", &perfetto];
+    let path = path.to_str().unwrap();
+    let mut commands = vec![
+        vec!["analyze", path, "--format=json", "--out", &out],
+        vec!["export", "perfetto", path, "--out", &perfetto],
+    ];
     if cfg!(feature = "parquet") {
-        args.extend(["--parquet", &parquet]);
+        commands.push(vec!["export", "parquet", "--events", path, "--to", &parquet]);
     }
-    let run = limited(150, 4_000_000, &args);
-    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    for args in commands {
+        let run = limited(150, 4_000_000, &args);
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
+    }
 }
 
 #[test]

@@ -10,7 +10,6 @@ mod broken;
 mod examples;
 mod hostile;
 mod inputs;
-mod lake;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod meta;

@@ -162,7 +162,7 @@ fn perfetto_has_a_group_of_processes_for_each_rank() {
     let folder = tempfile::tempdir().unwrap();
     two(folder.path());
     let trace = folder.path().join("all.trace");
-    ok(["analyze", "--perfetto", trace.to_str().unwrap(), folder.path().to_str().unwrap()]);
+    ok(["export", "perfetto", "--out", trace.to_str().unwrap(), folder.path().to_str().unwrap()]);
     let trace: Value = serde_json::from_slice(&std::fs::read(trace).unwrap()).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     let names: Vec<&str> = events

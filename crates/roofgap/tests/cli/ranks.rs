@@ -97,20 +97,24 @@ fn file_names_tell_ranks_as_a_last_resort() {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn parquet_has_a_partition_for_each_rank() {
+fn parquet_has_the_events_of_each_rank() {
     let folder = tempfile::tempdir().unwrap();
-    let paths = two(folder.path());
+    let traces = folder.path().join("traces");
+    std::fs::create_dir(&traces).unwrap();
+    two(&traces);
     let out = folder.path().join("tables");
-    ok([
-        "analyze",
-        "--parquet",
-        out.to_str().unwrap(),
-        paths[0].to_str().unwrap(),
-        paths[1].to_str().unwrap(),
-    ]);
-    for rank in ["rank=0", "rank=1"] {
-        assert!(out.join("run=a").join(rank).join("kernels.parquet").is_file(), "{rank}");
-    }
+    ok(["export", "parquet", "--events", traces.to_str().unwrap(), "--to", out.to_str().unwrap()]);
+    let files = |table: &str| -> Vec<String> {
+        let date = std::fs::read_dir(out.join(table)).unwrap().next().unwrap().unwrap().path();
+        let names = std::fs::read_dir(date).unwrap().map(|file| file.unwrap().file_name());
+        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let [run] = files("runs").try_into().unwrap();
+    let key = run.strip_suffix(".parquet").unwrap();
+    assert_eq!(files("launches"), ["0", "1"].map(|rank| format!("{key}-{rank}.parquet")));
+    assert_eq!(files("ranks"), [run]);
 }
 
 #[test]

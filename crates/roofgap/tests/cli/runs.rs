@@ -180,7 +180,7 @@ fn two_runs_are_compared_by_name() {
 fn the_timeline_for_other_tools() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
-    let run = ok(["analyze", LLAMA, &format!("--perfetto={}", at("trace.json"))]);
+    let run = ok(["export", "perfetto", LLAMA, "--out", &at("trace.json")]);
     assert!(run.stderr.contains("trace.json"), "{}", run.stderr);
     let trace: Value = serde_json::from_slice(&std::fs::read(at("trace.json")).unwrap()).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
@@ -189,48 +189,40 @@ fn the_timeline_for_other_tools() {
     // Totals are not a timeline.
     let path = folder.path().join("totals.csv.gz");
     std::fs::write(&path, packed(&unpacked("h200/llama4_cuda_gpu_kern_sum.csv.gz"))).unwrap();
-    let refused =
-        roofgap(["analyze", &format!("--perfetto={}", at("none.json"))]).arg(&path).output().unwrap();
+    let refused = roofgap(["export", "perfetto", "--out", &at("none.json")]).arg(&path).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(!Path::new(&at("none.json")).exists());
 }
 
 #[test]
-fn tables_of_events() {
+fn tables_of_a_run() {
     let folder = tempfile::tempdir().unwrap();
     let tables = folder.path().join("tables");
-    let run = run(["analyze", LLAMA, &format!("--parquet={}", tables.display())]);
+    let add = || run(["export", "parquet", LLAMA, "--to", tables.to_str().unwrap()]);
+    let first = add();
     if cfg!(feature = "parquet") {
-        assert!(run.stderr.contains("kernels.parquet"), "{}", run.stderr);
-        let kernels = std::fs::read(tables.join("run=llama4/rank=0/kernels.parquet")).unwrap();
-        assert!(kernels.starts_with(b"PAR1") && kernels.ends_with(b"PAR1"));
+        assert!(first.status == Some(0) && first.stderr.contains("tables/runs/date="), "{}", first.stderr);
+        let again = add();
+        assert!(again.status == Some(0) && again.stderr.contains(" is in "), "{}", again.stderr);
+        let bad = folder.path().join("bad.json");
+        std::fs::write(&bad, "{").unwrap();
+        let some = run(["export", "parquet", bad.to_str().unwrap(), LLAMA, "--to", tables.to_str().unwrap()]);
+        assert_eq!(some.status, Some(3), "{}", some.stderr);
+        let none = run(["export", "parquet", bad.to_str().unwrap(), "--to", tables.to_str().unwrap()]);
+        assert_eq!(none.status, Some(2), "{}", none.stderr);
     } else {
-        assert_eq!(run.status, Some(2));
-        assert!(run.stderr.contains("built without the option --parquet"), "{}", run.stderr);
+        assert_eq!(first.status, Some(2));
+        assert!(first.stderr.contains("built without the export of Parquet"), "{}", first.stderr);
     }
 }
 
 #[test]
-fn an_export_that_fails_stops_neither_the_others_nor_the_answer() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name).display().to_string();
-    // No file system takes such names, which only shows when they are written.
-    let (trace, stacks) = ("t".repeat(300), "s".repeat(300));
-    let run = run([
-        "analyze",
-        LLAMA,
-        &format!("--perfetto={}", at(&trace)),
-        &format!("--prometheus={}", at("numbers.prom")),
-        &format!("--folded={}", at(&stacks)),
-        &format!("--speedscope={}", at("stacks.json")),
-    ]);
-    assert_eq!(run.status, Some(2), "{}", run.stderr);
-    for name in [&trace, &stacks] {
-        let line = format!("cannot write {}", at(name));
-        assert!(run.stderr.contains(&line), "{}", run.stderr);
+fn formats_take_their_own_output() {
+    for args in [["parquet", LLAMA, "--out=x"], ["perfetto", LLAMA, "--to=x"]] {
+        let refused = run(["export"].into_iter().chain(args));
+        assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+        assert!(refused.stderr.contains("--to"), "{}", refused.stderr);
     }
-    assert!(Path::new(&at("numbers.prom")).exists() && Path::new(&at("stacks.json")).exists());
-    assert!(run.stdout.contains("decode"), "{}", run.stdout);
 }
 
 #[test]
@@ -238,16 +230,15 @@ fn an_output_without_a_folder_is_refused_before_the_analysis() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     std::fs::write(at("file"), "").unwrap();
-    for (option, name) in [
-        ("--perfetto", "absent/trace.json"),
-        ("--speedscope", "absent/stacks.json"),
-        ("--folded", "file/stacks.txt"),
-        ("--prometheus", ""),
-        ("--otlp", "absent/numbers.json"),
-        ("--parquet", "file/tables"),
-        ("--out", "file/reports"),
+    for (command, option, name) in [
+        (&["export", "perfetto"][..], "--out", "absent/trace.json"),
+        (&["export", "folded"], "--out", "file/stacks.txt"),
+        (&["export", "folded"], "--out", ""),
+        (&["export", "parquet"], "--to", "file/tables"),
+        (&["analyze"], "--out", "file/reports"),
     ] {
-        let run = run(["analyze", LLAMA, &format!("{option}={}", at(name))]);
+        let option = format!("{option}={}", at(name));
+        let run = run(command.iter().copied().chain([LLAMA, &option]));
         assert_eq!(run.status, Some(2), "{option}: {}", run.stderr);
         let line = format!("cannot write {}", at(name));
         assert!(run.stderr.contains(&line), "{option}: {}", run.stderr);
