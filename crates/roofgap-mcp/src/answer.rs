@@ -13,8 +13,18 @@ const MOST_NAME: usize = 240;
 /// Characters of a text for people that an answer quotes.
 const MOST_TEXT: usize = 2000;
 /// Fields with texts for people, and with names that the tools take.
-const TEXTS: &[&str] =
-    &["headline", "title", "action", "disproof", "meaning", "why", "not_measured", "unreadable", "input", "pointer"];
+const TEXTS: &[&str] = &[
+    "headline",
+    "title",
+    "action",
+    "disproof",
+    "meaning",
+    "why",
+    "not_measured",
+    "unreadable",
+    "input",
+    "pointer",
+];
 /// Values of a list that an answer has.
 const MOST_VALUES: usize = 100;
 /// Input files that an answer names.

@@ -35,16 +35,6 @@ pub struct RunFile {
     path: PathBuf,
 }
 
-/// A file of a run, its hash and the requested part.
-#[derive(Debug)]
-pub struct Download {
-    file: File,
-    bytes: u64,
-    etag: String,
-    kind: &'static str,
-    part: Part,
-}
-
 /// Part of a file that a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
@@ -80,15 +70,31 @@ impl RunFile {
     }
 
     /// Makes the answer to a request, with the hash of the file.
-    pub fn download(mut self, hash: &str, headers: &HeaderMap) -> Result<Download, ApiError> {
+    pub fn download(mut self, hash: &str, headers: &HeaderMap) -> Result<Response, ApiError> {
         let bytes = self.file.metadata().map_err(ApiError::read)?.len();
         let etag = format!("\"{hash}\"");
-        let part = part(headers, &etag, bytes)?;
-        let start = if let Part::Bytes(range) = &part { range.start } else { 0 };
+        let (status, part, range) = match part(headers, &etag, bytes)? {
+            Part::Nothing => {
+                return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
+            }
+            Part::Whole => (StatusCode::OK, 0..bytes, None),
+            Part::Bytes(range) => {
+                let text = format!("bytes {}-{}/{bytes}", range.start, range.end.saturating_sub(1));
+                (StatusCode::PARTIAL_CONTENT, range, Some([(header::CONTENT_RANGE, text)]))
+            }
+        };
         // The hash has read it to its end.
-        self.file.seek(SeekFrom::Start(start)).map_err(ApiError::read)?;
-        let kind = content_type(&self.path.to_string_lossy());
-        Ok(Download { file: self.file, bytes, etag, kind, part })
+        self.file.seek(SeekFrom::Start(part.start)).map_err(ApiError::read)?;
+        let length = part.end - part.start;
+        let headers = [
+            (header::CONTENT_TYPE, content_type(&self.path.to_string_lossy()).to_owned()),
+            (header::CONTENT_LENGTH, length.to_string()),
+            (header::ACCEPT_RANGES, "bytes".to_owned()),
+            (header::ETAG, etag),
+            // Whatever a program wrote into its run runs no script here.
+            (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".to_owned()),
+        ];
+        Ok((status, headers, range, body(self.file, length)).into_response())
     }
 }
 
@@ -152,31 +158,6 @@ fn content_type(path: &str) -> &'static str {
         Some("yaml" | "log" | "txt" | "py") => "text/plain; charset=utf-8",
         Some("gz") => "application/gzip",
         _ => "application/octet-stream",
-    }
-}
-
-impl IntoResponse for Download {
-    fn into_response(self) -> Response {
-        let (status, length, range) = match self.part {
-            Part::Nothing => {
-                return (StatusCode::NOT_MODIFIED, [(header::ETAG, self.etag)]).into_response();
-            }
-            Part::Whole => (StatusCode::OK, self.bytes, None),
-            Part::Bytes(range) => {
-                let text = format!("bytes {}-{}/{}", range.start, range.end.saturating_sub(1), self.bytes);
-                (StatusCode::PARTIAL_CONTENT, range.end - range.start, Some(text))
-            }
-        };
-        let headers = [
-            (header::CONTENT_TYPE, self.kind.to_owned()),
-            (header::CONTENT_LENGTH, length.to_string()),
-            (header::ACCEPT_RANGES, "bytes".to_owned()),
-            (header::ETAG, self.etag),
-            // Whatever a program wrote into its run runs no script here.
-            (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".to_owned()),
-        ];
-        let range = range.map(|range| [(header::CONTENT_RANGE, range)]);
-        (status, headers, range, body(self.file, length)).into_response()
     }
 }
 

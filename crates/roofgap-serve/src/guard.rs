@@ -81,7 +81,11 @@ fn allowed(shared: &Shared, request: &Request) -> Result<(), ApiError> {
         return Ok(());
     }
     let bearer = text(headers, header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-    if !bearer.map(str::trim).or_else(|| cookie(headers)).is_some_and(|token| shared.token.matches(token)) {
+    if !bearer
+        .map(str::trim)
+        .or_else(|| cookie(headers))
+        .is_some_and(|token| shared.props.token.matches(token))
+    {
         return Err(ApiError::unauthorized());
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {

@@ -1,7 +1,7 @@
 //! The operations of the server, as in `openapi.json`, and their handlers.
 
 use crate::api_error::ApiError;
-use crate::download::{Download, RunFile};
+use crate::download::RunFile;
 use crate::guard::{self, COOKIE};
 use crate::{AppState, Shared, page};
 use axum::extract::{FromRequestParts, Path, Query, State};
@@ -64,7 +64,7 @@ pub struct Login {
 
 /// Exchanges the token for a cookie, for a browser.
 fn login(state: &AppState, Query(login): Query<Login>) -> Answer {
-    if !state.token.matches(&login.token) {
+    if !state.props.token.matches(&login.token) {
         return Err(ApiError::unauthorized());
     }
     let secure = if state.props.behind_tls_proxy { "; Secure" } else { "" };
@@ -144,10 +144,7 @@ pub async fn timeline(
 }
 
 /// Lists the files of a run with their hashes.
-pub async fn artifact_list(
-    State(shared): State<Shared>,
-    Path(id): Path<String>,
-) -> Answer {
+pub async fn artifact_list(State(shared): State<Shared>, Path(id): Path<String>) -> Answer {
     let (run, mut list) = blocking(shared.clone(), move |state| {
         let run = state.run(&id)?;
         let list = list_artifacts(&run)?;
@@ -170,7 +167,7 @@ pub async fn artifact(
     State(shared): State<Shared>,
     Path((id, path)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Download, ApiError> {
+) -> Answer {
     let file = blocking(shared.clone(), move |state| RunFile::open(&state.run(&id)?, &path)).await?;
     let hash = file.hash(&shared.hashes).await?;
     file.download(&hash, &headers)
@@ -205,8 +202,7 @@ fn compare_runs(state: &AppState, Query(query): Query<CompareQuery>) -> Answer {
     match query.format {
         CompareFormat::Json => document(&comparison),
         CompareFormat::Html => {
-            let pages =
-                [&base, &head].map(|side| PathBuf::from(format!("/runs/{}/page", side.facts.title)));
+            let pages = [&base, &head].map(|side| PathBuf::from(format!("/runs/{}/page", side.facts.title)));
             let shown = [(&base, &pages[0]), (&head, &pages[1])].map(|(side, page)| render::Shown {
                 page: Some(page),
                 ..render::Shown::analysis(&side.analysis)

@@ -45,7 +45,6 @@ pub(crate) type Shared = Arc<AppState>;
 #[derive(Debug)]
 pub(crate) struct AppState {
     pub props: ServeProps,
-    pub token: Token,
     pub hosts: Hosts,
     /// Runs whose timeline was asked for.
     pub opened: OpenCache,
@@ -60,7 +59,6 @@ impl AppState {
     pub fn new(props: ServeProps, hosts: Hosts) -> Shared {
         let exporter = Exporter::new(Search::from_env(None), props.cancel.clone());
         Arc::new(AppState {
-            token: props.token.clone(),
             props,
             hosts,
             opened: OpenCache::new(exporter),

@@ -2,8 +2,8 @@
 
 use super::{InputRequest, Page, State, find_stage, listed};
 use crate::answer::{InputRef, Located};
-use roofgap_analyze::findings::{explain, fix};
 use roofgap_analyze::Finding;
+use roofgap_analyze::findings::{explain, fix};
 use roofgap_base::error::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

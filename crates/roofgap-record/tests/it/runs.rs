@@ -9,9 +9,7 @@ use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
 use roofgap_report::Screen;
 use roofgap_runs::open::{Exporter, OpenedSide, Overrides, open_side};
-use roofgap_runs::runs::{
-    PruneProps, RunRef, artifacts, execute, list, plan, resolve, scrub, show, text,
-};
+use roofgap_runs::runs::{PruneProps, RunRef, artifacts, execute, list, plan, resolve, scrub, show, text};
 
 /// No overrides, and no nsys.
 fn defaults() -> (Overrides, Exporter) {

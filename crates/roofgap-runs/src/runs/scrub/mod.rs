@@ -8,7 +8,7 @@ mod private;
 mod tests;
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Seek, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -31,8 +31,8 @@ use crate::open::run::{Run, context};
 use crate::open::{Opened, Overrides};
 use crate::run_dir::folder::{RunState, read_json, run_state};
 use crate::run_dir::{Layout, RunRef, SessionRecord};
-pub use private::host_variables;
 use private::Private;
+pub use private::host_variables;
 
 /// Schema of the result.
 pub const SCHEMA: &str = "roofgap.scrub/2";
@@ -106,7 +106,9 @@ fn rule(path: &str) -> Result<Rule, &'static str> {
         _ => Err(match kind {
             "nsys-rep" | "qdstrm" => "an nsys report holds the environment of every process; do not share it",
             "ncu-rep" => "an ncu report holds paths and modules of the program",
-            "sqlite" | "rgcap" | "old" => "a recording holds facts of the machine; the archive has its timeline",
+            "sqlite" | "rgcap" | "old" => {
+                "a recording holds facts of the machine; the archive has its timeline"
+            }
             "log" => "a log holds the output of the program",
             _ => "not on the list of what can be shared",
         }),
@@ -131,7 +133,8 @@ pub fn scrub(run: &RunRef, variables: &[(String, String)], target: &Path) -> Res
     let opened = session.as_ref().map(|session| session.open_recordings(&Overrides::default()));
     let private = gather(&layout, opened.as_ref(), variables);
     let run_id = run.id.clone();
-    let mut outcome = ScrubOutcome { schema: SCHEMA, run_id, pack: target.to_owned(), ..ScrubOutcome::default() };
+    let mut outcome =
+        ScrubOutcome { schema: SCHEMA, run_id, pack: target.to_owned(), ..ScrubOutcome::default() };
     // Without a name, so that a kill leaves nothing of it.
     let mut archive = tempfile::tempfile().map_err(failed())?;
     let mut tar = GzEncoder::new(BufWriter::new(&mut archive), Compression::new(6));
@@ -152,7 +155,8 @@ pub fn scrub(run: &RunRef, variables: &[(String, String)], target: &Path) -> Res
                 // The archive is compressed as a whole.
                 let name = name.strip_suffix(".gz").unwrap_or(&name);
                 let size = bytes.len() as u64;
-                append(&mut tar, &format!("{}/{name}", run.id), size, &mut bytes.as_slice()).map_err(failed())?;
+                append(&mut tar, &format!("{}/{name}", run.id), size, &mut bytes.as_slice())
+                    .map_err(failed())?;
                 outcome.packed.push(name.to_owned());
             }
             Err(why) => {
@@ -259,6 +263,9 @@ fn write_timeline(mut opened: Opened, private: &Private) -> io::Result<File> {
     for device in &mut opened.trace.devices {
         device.name = device.name.take().map(|name| private.clean(&name));
     }
+    for stage in &mut opened.analysis.stages {
+        stage.name = private.clean(&stage.name);
+    }
     let mut file = tempfile::tempfile()?;
     let mut out = BufWriter::new(&mut file);
     timeline::write(opened.bundle(), &opened.trace, timeline::Format::Perfetto, &mut out)?;
@@ -285,11 +292,15 @@ impl Rewriter<'_> {
                 report.ok_or("it is a report of another version")?.bytes.clone()
             }
             Rule::Results => {
-                let mut document: Value = read_json(&path)?;
+                let mut document: Value = serde_json::from_reader(BufReader::new(Unpacked::open(&path)?))?;
                 clean(&mut document, self.private);
                 serde_json::to_vec_pretty(&document)?
             }
-            Rule::Summary => self.private.clean(&read_text(&path)?).into_bytes(),
+            Rule::Summary => {
+                let mut table = String::new();
+                Unpacked::open(&path)?.read_to_string(&mut table)?;
+                self.private.clean(&table).into_bytes()
+            }
             Rule::Counters => {
                 let mut page = Vec::new();
                 ncu::write_launches(Unpacked::open(&path)?, &mut page, &|text| self.private.clean(text))?;
@@ -314,6 +325,8 @@ fn append(tar: &mut impl Write, name: &str, size: u64, content: &mut dyn Read) -
     };
     put(0, 100, name)?;
     put(100, 8, "0000644")?;
+    put(108, 8, "0000000")?;
+    put(116, 8, "0000000")?;
     put(124, 12, &number(size.try_into().unwrap_or(i64::MAX)))?;
     put(136, 12, &number(now))?;
     put(156, 1, "0")?;

@@ -70,7 +70,9 @@ impl Private {
     /// Adds a variable, where its value is private.
     pub fn variable(&mut self, name: &str, value: &str) {
         match name {
-            "HOME" if value.len() > 1 && value.starts_with('/') => self.add(Kind::Home, value.trim_end_matches('/')),
+            "HOME" if value.len() > 1 && value.starts_with('/') => {
+                self.add(Kind::Home, value.trim_end_matches('/'))
+            }
             "USER" | "LOGNAME" | "SUDO_USER" | "HOSTNAME" | "HOST" => self.name(value),
             _ if is_secret(name, value) => self.add(Kind::Secret, value),
             _ => {}
@@ -85,7 +87,9 @@ impl Private {
                 None => (word.as_str(), argv.get(at + 1).map(String::as_str)),
             };
             let value = value.filter(|value| value.len() >= SHORTEST && !value.starts_with("--"));
-            if let Some(value) = value.filter(|_| name.starts_with("--") && names_a_secret(&name.replace('-', "_"))) {
+            if let Some(value) =
+                value.filter(|_| name.starts_with("--") && names_a_secret(&name.replace('-', "_")))
+            {
                 self.add(Kind::Secret, value);
             }
         }
@@ -118,7 +122,9 @@ impl Private {
             replace(&mut text, private, with, |before, after| {
                 let is_whole = match kind {
                     Kind::Secret => true,
-                    Kind::Home => !before.ends_with(|c| is_name(c) || c == '~') && !after.starts_with(is_word),
+                    Kind::Home => {
+                        !before.ends_with(|c: char| is_name(c) || c == '~') && !after.starts_with(is_word)
+                    }
                     Kind::Name => !before.ends_with(is_word) && !after.starts_with(is_word),
                 };
                 is_whole.then_some(0)
@@ -126,8 +132,9 @@ impl Private {
         }
         for homes in ["/home/", "/Users/", "/root"] {
             replace(&mut text, homes, "~", |before, after| {
-                let user = after.find(|c| !is_name(c)).unwrap_or(after.len());
-                let is_home = !before.ends_with(|c| is_name(c) || c == '~') && (homes == "/root") == (user == 0);
+                let user = after.find(|c: char| !is_name(c)).unwrap_or(after.len());
+                let is_home =
+                    !before.ends_with(|c: char| is_name(c) || c == '~') && (homes == "/root") == (user == 0);
                 is_home.then_some(user)
             });
         }
@@ -139,7 +146,8 @@ impl Private {
 fn replace(text: &mut String, what: &str, with: &str, length: impl Fn(&str, &str) -> Option<usize>) {
     let (mut out, mut done) = (String::new(), 0);
     for (at, _) in text.match_indices(what) {
-        let (before, after) = (text.get(..at).unwrap_or_default(), text.get(at + what.len()..).unwrap_or_default());
+        let (before, after) =
+            (text.get(..at).unwrap_or_default(), text.get(at + what.len()..).unwrap_or_default());
         if let Some(more) = length(before, after).filter(|_| at >= done) {
             out.push_str(text.get(done..at).unwrap_or_default());
             out.push_str(with);

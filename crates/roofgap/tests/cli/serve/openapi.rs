@@ -17,8 +17,7 @@ fn check(document: &Value, path: &str, answer: &Answer) {
         return;
     };
     let described = content.get(&kind);
-    let described =
-        described.unwrap_or_else(|| panic!("{path} {status}: {kind:?} is not described"));
+    let described = described.unwrap_or_else(|| panic!("{path} {status}: {kind:?} is not described"));
     if kind == "application/json" {
         let mut schema = described["schema"].clone();
         schema["components"] = document["components"].clone();
