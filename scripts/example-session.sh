@@ -20,12 +20,12 @@ run=$(find "$work/runs" -mindepth 1 -maxdepth 1 -type d -name '2*' | sort | tail
 [ -s "$run/metrics.json" ] || { echo "no run to pack: status $status" >&2; exit 1; }
 "$roofgap" runs show "$run" || true
 
-# Scrubbing removes host names, user names, home paths and secrets, and packs the documents alone. Status 3 names files that it left out.
+# Packs what can be shared. Status 3 names files that could not be packed.
 "$roofgap" runs scrub "$run" --pack "$work/shared.tar.gz" || [ $? -eq 3 ]
 mkdir "$work/unpacked" "$work/$name"
 tar -C "$work/unpacked" -xzf "$work/shared.tar.gz"
-found=$(dirname "$(find "$work/unpacked" -name session.json | head -n 1)")
-for file in session.json env.json config.yaml inputs.yaml stakeholder_summary.md report.md kernels.md operators.md ncu/plan.json; do
+found=$(dirname "$(find "$work/unpacked" -name metrics.json | head -n 1)")
+for file in stakeholder_summary.md report.md kernels.md operators.md ncu/plan.json; do
     [ -s "$found/$file" ] || { echo "the bundle lacks $file" >&2; continue; }
     mkdir -p "$(dirname "$work/$name/$file")"
     cp "$found/$file" "$work/$name/$file"

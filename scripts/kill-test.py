@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills commands at random moments. Afterwards nothing may be lost, removed that is not roofgap's, or left running.
 
-usage: scripts/kill-test.py ROOFGAP [KILLS [SEED]]      (200 kills by default; ROOFGAP with the feature serve)
+usage: scripts/kill-test.py ROOFGAP [KILLS [SEED]]      (200 kills by default)
 
 Needs a C compiler for the program and the CUPTI that stand in for real ones.
 """
@@ -14,13 +14,11 @@ import os
 import pathlib
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
-import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 STAND_INS = ROOT / "tests/stand-in"
@@ -139,42 +137,6 @@ def watch(bench, longest):
     return killed
 
 
-class Server:
-    def __init__(self, bench):
-        token = bench.folder / "token"
-        self.process = bench.start(
-            "serve", "--quiet", "--allow-run", "--allow-command", "--listen", "127.0.0.1:0", "--dir", bench.folder / "runs", "--token-file", token, stdout=subprocess.PIPE
-        )
-        self.address = self.process.stdout.readline().decode().strip()
-        self.token = token.read_text().strip()
-
-    def ask(self, path, body=None):
-        headers = {"Authorization": f"Bearer {self.token}"}
-        request = urllib.request.Request(self.address + path, json.dumps(body).encode() if body else None, headers)
-        with urllib.request.urlopen(request, timeout=LIMIT) as answer:
-            return json.load(answer)
-
-
-def serve(bench, longest):
-    server = Server(bench)
-    ran = bench.folder / "ran"
-    jobs = []
-    for number in range(3):
-        command = ["sh", "-c", f"echo {number} >> {ran}; sleep 0.2"]
-        jobs.append(server.ask("/profile/run", {"presets": ["runner=unwatched"], "command": command})["job"])
-    killed = kill_after(server.process, longest)
-    again = Server(bench)
-    ended = lambda: all(again.ask(f"/profile/{job}")["state"] == "ended" for job in jobs)
-    wait_until("the end of the queue", ended)
-    lines = ran.read_text().split()
-    # One that was killed before its program is not run again, and none is run twice.
-    assert len(lines) == len(set(lines)) and len(lines) >= len(jobs) - 1, lines
-    again.process.send_signal(signal.SIGINT)
-    assert again.process.wait(LIMIT) == 0
-    bench.is_quiet()
-    return killed
-
-
 def recorded(bench):
     """Makes a run with a secret in its output and large files, and returns its folder."""
     template = bench.folder.parent / "template"
@@ -244,7 +206,7 @@ def main():
     random.seed(seed)
     print(f"seed {seed}", flush=True)
     # Longest times until the kill, s; they follow the time that a command takes here.
-    commands = {profile: 4.0, capture: 2.5, watch: 0.5, serve: 3.0, scrub: 3.0, prune: 2.0}
+    commands = {profile: 4.0, capture: 2.5, watch: 0.5, scrub: 3.0, prune: 2.0}
     seen = collections.Counter()
     with tempfile.TemporaryDirectory(prefix="rg-", dir="/tmp") as base:
         base = pathlib.Path(base)

@@ -1,12 +1,11 @@
-//! Parts of an answer: a number with its unit and origin, the legend of a table, and bounds of all texts.
-//! Errors of the tools.
+//! Parts of an answer: the input, parts of the analysis with their places, and bounds of all texts. Errors of the tools.
 
 use rmcp::model::{ContentBlock, IntoContents};
 use roofgap_analyze::{Analysis, SourceInfo};
 use roofgap_base::error::Error;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::{Error as _, Serialize, Serializer};
-use serde_json::{Number, Value};
+use serde_json::Value;
 use std::borrow::Cow;
 
 /// Characters of a name from a capture that an answer quotes. Kernel names can have thousands.
@@ -14,8 +13,18 @@ const MOST_NAME: usize = 240;
 /// Characters of a text for people that an answer quotes.
 const MOST_TEXT: usize = 2000;
 /// Fields with texts for people, and with names that the tools take.
-const TEXTS: &[&str] =
-    &["headline", "title", "action", "meaning", "why", "not_measured", "unreadable", "input", "id"];
+const TEXTS: &[&str] = &[
+    "headline",
+    "title",
+    "action",
+    "disproof",
+    "meaning",
+    "why",
+    "not_measured",
+    "unreadable",
+    "input",
+    "pointer",
+];
 /// Values of a list that an answer has.
 const MOST_VALUES: usize = 100;
 /// Input files that an answer names.
@@ -60,65 +69,13 @@ fn cut(value: &mut Value, most: usize) {
     }
 }
 
-/// A number with its unit and origin, or the reason for its absence.
-#[derive(serde::Serialize, JsonSchema)]
-pub struct Quantity {
-    /// Value; null where it was not measured.
-    pub value: Option<Number>,
-    /// Unit, such as `ns`, `%`, `bytes`, `count` or `tokens/s`.
-    pub unit: &'static str,
-    /// Origin: `timeline`, `workload account`, `counters`, ...
-    pub from: String,
-    /// Reason for a null value.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_measured: Option<String>,
-}
-
-/// The origin of quantities, and the reason for those that are missing.
-#[derive(Debug, Clone, Copy)]
-pub struct Origin<'a> {
-    /// Origin.
-    pub from: &'a str,
-    /// Reason.
-    pub why_not: &'a str,
-}
-
-impl Origin<'_> {
-    /// Makes a time, ns.
-    pub fn ns(self, value: impl Into<Option<i64>>) -> Quantity {
-        self.quantity(value.into().map(Number::from), "ns")
-    }
-
-    /// Makes a number of things.
-    pub fn count(self, value: impl Into<Option<u64>>) -> Quantity {
-        self.quantity(value.into().map(Number::from), "count")
-    }
-
-    /// Makes a real number.
-    pub fn real(self, value: impl Into<Option<f64>>, unit: &'static str) -> Quantity {
-        self.quantity(value.into().and_then(Number::from_f64), unit)
-    }
-
-    fn quantity(self, value: Option<Number>, unit: &'static str) -> Quantity {
-        let not_measured = value.is_none().then(|| self.why_not.to_owned());
-        Quantity { not_measured, value, unit, from: self.from.to_owned() }
-    }
-}
-
-/// Unit and origin of a column of a table.
-#[derive(Clone, serde::Serialize, JsonSchema)]
-pub struct Column {
-    /// Field of the rows.
-    pub field: &'static str,
-    /// Unit.
-    pub unit: &'static str,
-    /// Meaning and origin.
-    pub meaning: &'static str,
-}
-
-/// Makes the legend of a table from field, unit and meaning.
-pub fn columns<const N: usize>(rows: [(&'static str, &'static str, &'static str); N]) -> Vec<Column> {
-    rows.map(|(field, unit, meaning)| Column { field, unit, meaning }).into()
+/// A part of the analysis with the place where it stands.
+#[derive(Debug, serde::Serialize, JsonSchema)]
+pub struct Located<T> {
+    /// JSON pointer into the analysis (`roofgap analyze --format json`).
+    pub pointer: String,
+    #[serde(flatten)]
+    pub part: T,
 }
 
 /// The analysed input.
@@ -157,21 +114,6 @@ impl IntoContents for ToolError {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn a_missing_value_has_a_reason_and_a_present_one_has_none() {
-        let origin = |from, why_not| Origin { from, why_not };
-        let known = origin("timeline", "never used").ns(7);
-        assert_eq!(
-            serde_json::to_value(known).unwrap(),
-            json!({"value": 7, "unit": "ns", "from": "timeline"})
-        );
-        let unknown = origin("counters", "no counters").real(f64::NAN, "%");
-        assert_eq!(
-            serde_json::to_value(unknown).unwrap(),
-            json!({"value": null, "unit": "%", "from": "counters", "not_measured": "no counters"})
-        );
-    }
 
     #[test]
     fn long_texts_are_cut_at_a_character() {

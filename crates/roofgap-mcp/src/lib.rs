@@ -1,12 +1,12 @@
 //! A Model Context Protocol server over runs and captures.
 //!
 //! [`run`] serves the tools on standard input and output until the client closes them. All tools are read-only and their answers are
-//! bounded. A number has its unit and origin; one that was not measured is null with a reason.
+//! bounded. Their rows are the types of the analysis; a number that was not measured is null, with a reason beside it.
 //!
 //! - [`roots`]: the folders that may be read, and the inputs in them;
 //! - [`message`]: the lines of the protocol;
-//! - `answer`: a number with unit and origin, the legend of a table, and the bounds of texts;
-//! - `tools`: a request, an answer and a function for each tool; rows are types of the analysis.
+//! - `answer`: the input, the place of a part of the analysis, and the bounds of texts;
+//! - `tools`: a request, an answer and a function for each tool.
 
 pub mod message;
 pub mod roots;
@@ -37,8 +37,8 @@ use tools::{InputRequest, State};
 
 /// Guidance for the client, sent when it connects.
 const INSTRUCTIONS: &str = "Reads GPU profiles of LLMs. Start with `list`, then `summary` of an input, then `findings`. \
-    Times are nanoseconds. A null value has a reason beside it: it was not measured, so do not estimate it. \
-    Ids such as /findings/0 are JSON pointers into `roofgap analyze INPUT --format json`.";
+    Names of fields end in their unit: _ns, _bytes, _pct. A null value was not measured; `not_measured` has the reason, so do not \
+    estimate it. A pointer such as /findings/0 leads into the JSON of `roofgap analyze INPUT --format json`.";
 
 /// Settings of the server.
 #[derive(Debug)]

@@ -5,9 +5,6 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use roofgap_base::error::Error;
 use roofgap_base::text::{cut, lines_without_controls};
-use roofgap_report::page::NoTimeline;
-use roofgap_runs::config::ConfigError;
-use roofgap_runs::run_dir::LocateError;
 use serde_json::json;
 
 /// Characters of a text of the client that an error quotes.
@@ -17,7 +14,7 @@ const QUOTED: usize = 200;
 #[derive(Debug)]
 pub struct ApiError {
     pub status: StatusCode,
-    pub message: String,
+    message: String,
     header: Option<(HeaderName, String)>,
 }
 
@@ -38,29 +35,19 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, why).with_header(header::WWW_AUTHENTICATE, "Bearer")
     }
 
-    /// No run, and no request for one, has this id.
+    /// No run has this id.
     pub fn no_run(id: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, format!("no run {:?}", cut(id, QUOTED)))
     }
 
-    /// The body is not a request.
-    pub fn body(why: impl std::fmt::Display) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, format!("cannot read the request: {why}"))
+    /// The run does not have what the request needs.
+    pub fn conflict(why: impl ToString) -> Self {
+        Self::new(StatusCode::CONFLICT, why)
     }
 
     /// A file cannot be read.
     pub fn read(error: std::io::Error) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot read the file: {error}"))
-    }
-
-    /// The inputs of a question cannot be loaded.
-    pub fn load(error: Error) -> Self {
-        Self::new(StatusCode::CONFLICT, error)
-    }
-
-    /// The server is ending.
-    pub fn ending() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending")
     }
 
     /// A handler panicked.
@@ -69,22 +56,10 @@ impl ApiError {
     }
 }
 
-/// Gives the errors of a type an HTTP status.
-macro_rules! statuses {
-    ($($error:ty => $status:ident, $prefix:literal;)*) => {
-        $(impl From<$error> for ApiError {
-            fn from(error: $error) -> Self {
-                Self::new(StatusCode::$status, format!(concat!($prefix, "{}"), error))
-            }
-        })*
-    };
-}
-
-statuses! {
-    ConfigError => BAD_REQUEST, "";
-    LocateError => NOT_FOUND, "";
-    NoTimeline => CONFLICT, "this run has no timeline: ";
-    Error => INTERNAL_SERVER_ERROR, "";
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error)
+    }
 }
 
 impl IntoResponse for ApiError {

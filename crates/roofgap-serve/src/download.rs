@@ -1,27 +1,26 @@
 //! A file of a run, whole or in part.
 //!
-//! SHA-256 of the files of runs: each is computed once, a few at a time, on threads of their own, and only while a client waits for it.
+//! SHA-256 of the files of runs: each is computed once, a few at a time, and only while a client waits for it.
 
 use crate::api_error::ApiError;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use roofgap_base::file::{FileHash, copy_hashed};
-use roofgap_base::text::cut;
+use roofgap_base::text::{cut, hex};
 use roofgap_runs::runs::RunRef;
 use rustix::fs::{Mode, OFlags, openat};
+use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 use tokio::io::AsyncReadExt;
-use tokio::sync::{OnceCell, Semaphore, oneshot};
+use tokio::sync::{OnceCell, Semaphore};
 
 /// Bytes of a part that is read at once.
 const CHUNK: usize = 64 << 10;
@@ -34,16 +33,6 @@ const PRIVATE: [&str; 2] = ["secrets.json", "secrets.json.gz"];
 pub struct RunFile {
     file: File,
     path: PathBuf,
-}
-
-/// A file of a run, its hash and the requested part.
-#[derive(Debug)]
-pub struct Download {
-    file: File,
-    bytes: u64,
-    etag: String,
-    kind: &'static str,
-    part: Part,
 }
 
 /// Part of a file that a client asks for.
@@ -81,15 +70,31 @@ impl RunFile {
     }
 
     /// Makes the answer to a request, with the hash of the file.
-    pub fn download(mut self, hash: &str, headers: &HeaderMap) -> Result<Download, ApiError> {
+    pub fn download(mut self, hash: &str, headers: &HeaderMap) -> Result<Response, ApiError> {
         let bytes = self.file.metadata().map_err(ApiError::read)?.len();
         let etag = format!("\"{hash}\"");
-        let part = part(headers, &etag, bytes)?;
-        if let Part::Bytes(range) = &part {
-            self.file.seek(SeekFrom::Start(range.start)).map_err(ApiError::read)?;
-        }
-        let kind = content_type(&self.path.to_string_lossy());
-        Ok(Download { file: self.file, bytes, etag, kind, part })
+        let (status, part, range) = match part(headers, &etag, bytes)? {
+            Part::Nothing => {
+                return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
+            }
+            Part::Whole => (StatusCode::OK, 0..bytes, None),
+            Part::Bytes(range) => {
+                let text = format!("bytes {}-{}/{bytes}", range.start, range.end.saturating_sub(1));
+                (StatusCode::PARTIAL_CONTENT, range, Some([(header::CONTENT_RANGE, text)]))
+            }
+        };
+        // The hash has read it to its end.
+        self.file.seek(SeekFrom::Start(part.start)).map_err(ApiError::read)?;
+        let length = part.end - part.start;
+        let headers = [
+            (header::CONTENT_TYPE, content_type(&self.path.to_string_lossy()).to_owned()),
+            (header::CONTENT_LENGTH, length.to_string()),
+            (header::ACCEPT_RANGES, "bytes".to_owned()),
+            (header::ETAG, etag),
+            // Whatever a program wrote into its run runs no script here.
+            (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".to_owned()),
+        ];
+        Ok((status, headers, range, body(self.file, length)).into_response())
     }
 }
 
@@ -156,31 +161,6 @@ fn content_type(path: &str) -> &'static str {
     }
 }
 
-impl IntoResponse for Download {
-    fn into_response(self) -> Response {
-        let (status, length, range) = match self.part {
-            Part::Nothing => {
-                return (StatusCode::NOT_MODIFIED, [(header::ETAG, self.etag)]).into_response();
-            }
-            Part::Whole => (StatusCode::OK, self.bytes, None),
-            Part::Bytes(range) => {
-                let text = format!("bytes {}-{}/{}", range.start, range.end.saturating_sub(1), self.bytes);
-                (StatusCode::PARTIAL_CONTENT, range.end - range.start, Some(text))
-            }
-        };
-        let headers = [
-            (header::CONTENT_TYPE, self.kind.to_owned()),
-            (header::CONTENT_LENGTH, length.to_string()),
-            (header::ACCEPT_RANGES, "bytes".to_owned()),
-            (header::ETAG, self.etag),
-            // Whatever a program wrote into its run runs no script here.
-            (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".to_owned()),
-        ];
-        let range = range.map(|range| [(header::CONTENT_RANGE, range)]);
-        (status, headers, range, body(self.file, length)).into_response()
-    }
-}
-
 /// Streams `length` bytes. A file that became shorter ends the connection, so that the client notices.
 fn body(file: File, length: u64) -> Body {
     let file = tokio::fs::File::from_std(file);
@@ -212,13 +192,13 @@ type FileVersion = (PathBuf, u64, Option<SystemTime>);
 pub struct Hashes {
     known: Mutex<HashMap<FileVersion, Arc<OnceCell<String>>>>,
     /// Places for files that are hashed at a time; further ones wait.
-    pub places: Arc<Semaphore>,
+    pub places: Semaphore,
 }
 
 impl Hashes {
     /// Makes a set that knows no hashes.
     pub fn new() -> Arc<Self> {
-        Arc::new(Hashes { known: Mutex::default(), places: Arc::new(Semaphore::new(AT_ONCE)) })
+        Arc::new(Hashes { known: Mutex::default(), places: Semaphore::new(AT_ONCE) })
     }
 
     /// Hashes an open file, unless it is unchanged since the last time. Requests for one file wait for the same work; it ends with the
@@ -236,37 +216,17 @@ impl Hashes {
         cell.get_or_try_init(|| self.hash(file)).await.cloned()
     }
 
-    /// Hashes a file as soon as there is a place, on a thread of its own: a large file would keep one of those for requests for
-    /// minutes.
+    /// Hashes a file as soon as there is a place, part by part, so that it keeps no thread and ends with its request.
     async fn hash(&self, file: File) -> io::Result<String> {
-        let place = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
-        let (answer, hash) = oneshot::channel();
-        std::thread::Builder::new().name("hash".to_owned()).spawn(move || {
-            let _place = place;
-            let mut source = WhileWanted { file, at: 0, answer };
-            let hash = copy_hashed(&mut source, &mut io::sink());
-            let _ = source.answer.send(hash);
-        })?;
-        Ok(hash.await.map_err(io::Error::other)??.sha256)
-    }
-}
-
-/// A file that ends with an error once nobody waits for its hash.
-struct WhileWanted {
-    file: File,
-    at: u64,
-    answer: oneshot::Sender<io::Result<FileHash>>,
-}
-
-impl Read for WhileWanted {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.answer.is_closed() {
-            return Err(io::Error::other("no client waits for it"));
+        let _place = self.places.acquire().await.map_err(io::Error::other)?;
+        let mut file = tokio::fs::File::from_std(file);
+        let (mut hasher, mut chunk) = (Sha256::new(), vec![0; CHUNK]);
+        loop {
+            match file.read(&mut chunk).await? {
+                0 => return Ok(hex(&hasher.finalize())),
+                count => hasher.update(chunk.get(..count).unwrap_or_default()),
+            }
         }
-        // The position of the file belongs to the client that sends it.
-        let count = self.file.read_at(buffer, self.at)?;
-        self.at += count as u64;
-        Ok(count)
     }
 }
 

@@ -44,7 +44,7 @@ impl Hosts {
     }
 }
 
-/// Lets a request pass if it is for this server, not from a page of another site, and carries the token.
+/// Lets a request pass if it reads, is for this server, not from a page of another site, and carries the token.
 pub async fn check(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let mut response = match allowed(&shared, &request) {
         Ok(()) => next.run(request).await,
@@ -73,29 +73,28 @@ fn allowed(shared: &Shared, request: &Request) -> Result<(), ApiError> {
         let place = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         // Also another port of this host is another site.
         if place != Some(host) {
-            return Err(wrong_origin());
+            let why = "requests from pages of other sites are refused";
+            return Err(ApiError::new(StatusCode::FORBIDDEN, why));
         }
     }
     if request.uri().path() == "/login" {
         return Ok(());
     }
     let bearer = text(headers, header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-    if let Some(token) = bearer {
-        return if shared.token.matches(token.trim()) { Ok(()) } else { Err(ApiError::unauthorized()) };
+    if !bearer
+        .map(str::trim)
+        .or_else(|| cookie(headers))
+        .is_some_and(|token| shared.props.token.matches(token))
+    {
+        return Err(ApiError::unauthorized());
     }
-    match cookie(headers) {
-        Some(token) if shared.token.matches(token) => {}
-        _ => return Err(ApiError::unauthorized()),
-    }
-    // A browser sends the cookie by itself, so a change must come from our own page.
-    if request.method() != Method::GET && origin.is_none() {
-        return Err(wrong_origin());
+    if ![Method::GET, Method::HEAD].contains(request.method()) {
+        let why = "this server only reads; `roofgap profile` starts a run on its machine";
+        let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, why);
+        // The body is not read.
+        return Err(error.with_header(header::ALLOW, "GET, HEAD"));
     }
     Ok(())
-}
-
-fn wrong_origin() -> ApiError {
-    ApiError::new(StatusCode::FORBIDDEN, "requests from pages of other sites are refused")
 }
 
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {

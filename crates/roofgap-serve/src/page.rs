@@ -5,8 +5,6 @@ use roofgap_report::page::{Shell, shell};
 use roofgap_report::{size, time};
 use roofgap_runs::runs::{RunDetails, RunSummary};
 
-use crate::queue::{QueueState, Queued};
-
 /// Style of the pages.
 const STYLE: &str = include_str!("page.css");
 
@@ -18,14 +16,13 @@ fn page(title: &str, refresh: bool, body: Markup) -> String {
     shell(&Shell { title, styles: &[STYLE], body, refresh, ..Shell::default() })
 }
 
-/// Renders the list of runs, newest first, with the queue before it.
-pub fn runs(runs: &[RunSummary], unfinished: &[Queued]) -> String {
-    let busy = !unfinished.is_empty() || runs.iter().any(|run| run.status == "under_way");
+/// Renders the list of runs, newest first.
+pub fn runs(runs: &[RunSummary]) -> String {
+    let busy = runs.iter().any(|run| run.status == "under_way");
     let content = html! {
         h1 { "Runs" }
-        @if !unfinished.is_empty() { (queue(unfinished)) }
         @if runs.is_empty() {
-            p { "No runs yet. " code { "roofgap profile" } " or " code { "POST /profile/run" } " makes one." }
+            p { "No runs yet. " code { "roofgap profile" } " makes one." }
         } @else {
             table {
                 thead { tr {
@@ -39,24 +36,6 @@ pub fn runs(runs: &[RunSummary], unfinished: &[Queued]) -> String {
         p class="muted" { "The operations are described in " a href="/openapi.json" { "openapi.json" } "." }
     };
     page("Runs", busy, content)
-}
-
-fn queue(unfinished: &[Queued]) -> Markup {
-    html! {
-        h2 { "In progress" }
-        table {
-            thead { tr { th { "request" } th { "state" } th { "requested" } th { "run" } } }
-            tbody { @for queued in unfinished {
-                tr {
-                    td { (queued.id) }
-                    td { (if queued.state == QueueState::UnderWay { "under way" } else { "queued" }) }
-                    td { (queued.created) }
-                    td { @if let Some(run) = &queued.run_id { a href={ "/runs/" (run) "/page" } { (run) } } }
-                }
-            } }
-        }
-        h2 { "All" }
-    }
 }
 
 fn row(run: &RunSummary) -> Markup {

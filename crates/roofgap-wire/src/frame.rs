@@ -152,11 +152,6 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
-    /// Returns the length of the header and the frames read so far, bytes.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
     /// Returns the end of the capture; known once [`next_frame`](Self::next_frame) has returned `None`.
     pub fn ending(&self) -> Option<Ending> {
         self.ending
@@ -258,11 +253,6 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Returns the remaining records, not decoded.
-    pub fn as_bytes(&self) -> &'a [u8] {
-        self.rest
-    }
-
     /// Returns the kind of end, if this is the last frame.
     fn end(mut self) -> Option<u8> {
         match self.next() {

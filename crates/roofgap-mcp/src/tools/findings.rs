@@ -1,13 +1,12 @@
 //! `findings`: what is worth fixing, with the evidence; `explain`: one finding in full.
 
 use super::{InputRequest, Page, State, find_stage, listed};
-use crate::answer::{InputRef, Origin, Quantity};
+use crate::answer::{InputRef, Located};
+use roofgap_analyze::Finding;
 use roofgap_analyze::findings::{explain, fix};
-use roofgap_analyze::{Finding, Knob};
 use roofgap_base::error::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// Request for findings.
 #[derive(Deserialize, JsonSchema)]
@@ -25,52 +24,11 @@ pub struct FindingsRequest {
 pub struct FindingsAnswer {
     #[serde(flatten)]
     pub input: InputRef,
-    /// Findings, in the order in which to act on them; those that are part of another are last.
-    pub findings: Vec<FindingRow>,
+    /// Findings, in the order in which to act on them; those that are part of another are last. `bound_ns` is an upper bound on the
+    /// saving.
+    pub findings: Vec<Located<Finding>>,
     /// Number of findings that match.
     pub count: usize,
-}
-
-/// A finding.
-#[derive(Serialize, JsonSchema)]
-pub struct FindingRow {
-    /// JSON pointer into the analysis (`roofgap analyze --format json`).
-    pub id: String,
-    /// Rule that made the finding; the parameter `finding` of the tool `explain`.
-    pub rule: String,
-    /// Stage; null for the whole trace.
-    pub stage: Option<String>,
-    /// Title of one line.
-    pub title: String,
-    /// Upper bound on the saving.
-    pub saves_at_most: Quantity,
-    /// Upper bound on the saving, share of the stage.
-    pub saves_at_most_share: Quantity,
-    /// Confidence: `measured`, `bounded` by an ideal, or `guessed` from names, shapes or totals.
-    pub confidence: &'static str,
-    /// Observation that would disprove the finding.
-    pub disproof: String,
-    /// Rule of the finding that covers this one; null for a finding to act on.
-    pub part_of: Option<String>,
-    /// Action to take.
-    pub action: String,
-    /// Numbers that the finding is based on.
-    pub evidence: Vec<Evidence>,
-    /// Changes of the workload that carry out the action; `roofgap try RUN RULE` measures them.
-    pub knobs: Vec<Knob>,
-}
-
-/// A number that a finding is based on.
-#[derive(Serialize, JsonSchema)]
-pub struct Evidence {
-    /// JSON pointer into the analysis.
-    pub id: String,
-    /// Name.
-    pub name: String,
-    /// Value: a number or a text.
-    pub value: Value,
-    /// Unit; `dimensionless` for counts and ratios.
-    pub unit: &'static str,
 }
 
 /// Lists findings.
@@ -87,49 +45,12 @@ pub fn answer(state: &State, request: &FindingsRequest) -> Result<FindingsAnswer
     Ok(FindingsAnswer {
         input,
         count: rows.len(),
-        findings: shown.map(|(position, finding)| row(*position, finding)).collect(),
+        findings: shown.map(|(position, finding)| located(*position, finding)).collect(),
     })
 }
 
-/// Makes the row of a finding.
-fn row(position: usize, finding: &Finding) -> FindingRow {
-    let id = format!("/findings/{position}");
-    let from = Origin { from: "computed from the evidence", why_not: "the time of the stage is unknown" };
-    let evidence = finding.evidence.iter().map(|(name, value)| Evidence {
-        id: format!("{id}/evidence/{}", name.replace('~', "~0").replace('/', "~1")),
-        unit: if value.is_number() { unit(name) } else { "text" },
-        value: value.clone(),
-        name: name.clone(),
-    });
-    FindingRow {
-        evidence: evidence.collect(),
-        rule: finding.id.clone(),
-        stage: finding.stage.clone(),
-        title: finding.title.clone(),
-        saves_at_most: from.ns(finding.bound_ns),
-        saves_at_most_share: from.real(finding.bound_pct, "%"),
-        confidence: finding.confidence.as_str(),
-        disproof: finding.disproof.clone(),
-        part_of: finding.part_of.clone(),
-        action: finding.action.clone(),
-        knobs: finding.knobs.clone(),
-        id,
-    }
-}
-
-/// Tells the unit from the suffix of a name, as in all JSON of roofgap.
-fn unit(name: &str) -> &'static str {
-    const SUFFIXES: [(&str, &str); 7] = [
-        ("_ns", "ns"),
-        ("_pct", "%"),
-        ("flops_per_s", "FLOP/s"),
-        ("bytes_per_s", "bytes/s"),
-        ("tokens_per_s", "tokens/s"),
-        ("requests_per_s", "requests/s"),
-        ("bytes", "bytes"),
-    ];
-    let known = SUFFIXES.iter().find(|(suffix, _)| name.ends_with(suffix));
-    known.map_or("dimensionless", |(_, unit)| unit)
+fn located(position: usize, finding: &Finding) -> Located<Finding> {
+    Located { pointer: format!("/findings/{position}"), part: finding.clone() }
 }
 
 /// Request for an explanation.
@@ -137,9 +58,9 @@ fn unit(name: &str) -> &'static str {
 pub struct ExplainRequest {
     #[serde(flatten)]
     pub input: InputRequest,
-    /// A finding: its rule, such as `launch-bound`, or its id, such as `/findings/0`.
+    /// A finding: its id, such as `launch-bound`, or its pointer, such as `/findings/0`.
     pub finding: String,
-    /// Stage, where a rule has findings in several; the first by default.
+    /// Stage, where several have the finding; the first by default.
     pub stage: Option<String>,
 }
 
@@ -149,10 +70,10 @@ pub struct ExplainAnswer {
     #[serde(flatten)]
     pub input: InputRef,
     /// Finding with its evidence and action.
-    pub finding: FindingRow,
-    /// Meaning of the rule in general; null where there is no text for it.
+    pub finding: Located<Finding>,
+    /// Meaning of the finding in general; null where there is no text for it.
     pub meaning: Option<String>,
-    /// Ids of further findings of the same rule.
+    /// Pointers to further findings of the same id.
     pub also: Vec<String>,
 }
 
@@ -177,7 +98,7 @@ pub fn answer_one(state: &State, request: &ExplainRequest) -> Result<ExplainAnsw
     };
     Ok(ExplainAnswer {
         input,
-        finding: row(position, finding),
+        finding: located(position, finding),
         meaning: explain(&finding.id).map(|text| {
             format!(
                 "{} Computed: {} Fix: {}",
@@ -188,23 +109,4 @@ pub fn answer_one(state: &State, request: &ExplainRequest) -> Result<ExplainAnsw
         }),
         also: matches.take(10).map(|(position, _)| pointer(position)).collect(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn units_follow_the_suffix() {
-        for (name, expected) in [
-            ("idle_launch_ns", "ns"),
-            ("busy_pct", "%"),
-            ("bytes", "bytes"),
-            ("dram_bytes", "bytes"),
-            ("bus_bandwidth_bytes_per_s", "bytes/s"),
-            ("launches", "dimensionless"),
-        ] {
-            assert_eq!(unit(name), expected, "{name}");
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! `kernels`: kernels by total time.
 
 use super::{InputRequest, Page, State, find_stage};
-use crate::answer::{Column, InputRef, Origin, Quantity, columns};
+use crate::answer::{InputRef, Located};
 use roofgap_analyze::{About, Kernel};
 use roofgap_base::error::Error;
 use schemars::JsonSchema;
@@ -28,28 +28,22 @@ pub struct KernelsAnswer {
     /// Stage; null for the whole trace.
     pub stage: Option<String>,
     /// Kernels, by total time.
-    pub kernels: Vec<KernelRow>,
+    pub kernels: Vec<Located<KernelRow>>,
     /// Number of kernels by name and device that match.
     pub count: usize,
-    /// Total time of all that match, also those that are not listed.
-    pub total_time: Quantity,
+    /// Total time of all that match, also those that are not listed, ns.
+    pub total_ns: i64,
     /// Number of launches of all that match.
-    pub calls: Quantity,
+    pub calls: u64,
     /// Reason why hardware counters are missing.
     pub counters_not_measured: Option<String>,
-    /// Units and meaning of the rows.
-    pub columns: Vec<Column>,
 }
 
 /// The launches of one kernel on one device.
 #[derive(Serialize, JsonSchema)]
 pub struct KernelRow {
-    /// JSON pointer into the analysis (`roofgap analyze --format json`).
-    pub id: String,
     /// Share of the kernel time of the stage or trace, %; null without kernel time.
     pub share_pct: Option<f64>,
-    /// Limiting resource; null without counters.
-    pub bound: Option<String>,
     #[serde(flatten)]
     pub kernel: Kernel,
 }
@@ -77,30 +71,19 @@ pub fn answer(state: &State, request: &KernelsRequest) -> Result<KernelsAnswer, 
         let whole = whole.filter(|whole| *whole > 0)?;
         Some(100.0 * kernel.total_ns as f64 / whole as f64)
     };
-    let row = |(position, kernel): &(usize, &Kernel)| KernelRow {
-        id: format!("{base}/{position}"),
-        share_pct: share(kernel),
-        bound: kernel.counters.as_ref().and_then(|counters| counters.bound.clone()),
-        kernel: (*kernel).clone(),
+    let row = |(position, kernel): &(usize, &Kernel)| Located {
+        pointer: format!("{base}/{position}"),
+        part: KernelRow { share_pct: share(kernel), kernel: (*kernel).clone() },
     };
     let without = shown.iter().any(|(_, kernel)| kernel.counters.is_none());
     let why = analysis.reason(&About::Counters).unwrap_or("no counters were measured for these kernels");
-    let timeline = Origin { from: "timeline", why_not: "" };
     Ok(KernelsAnswer {
         input,
         stage: request.stage.clone(),
         count: rows.len(),
-        total_time: timeline.ns(rows.iter().map(|(_, kernel)| kernel.total_ns).sum::<i64>()),
-        calls: timeline.count(rows.iter().map(|(_, kernel)| kernel.calls).sum::<u64>()),
+        total_ns: rows.iter().map(|(_, kernel)| kernel.total_ns).sum(),
+        calls: rows.iter().map(|(_, kernel)| kernel.calls).sum(),
         counters_not_measured: without.then(|| why.to_owned()),
         kernels: shown.iter().map(row).collect(),
-        columns: columns([
-            ("total_ns", "ns", "sum of durations on the GPU, from the timeline"),
-            ("share_pct", "%", "of the kernel time of the stage, or of the whole trace"),
-            ("calls", "count", "launches, from the timeline"),
-            ("mean_ns, median_ns, min_ns, max_ns", "ns", "of one launch, from the timeline"),
-            ("counters", "in the names", "from ncu, for the launch shape with the most time"),
-            ("roof_pct", "%", "time at the roof of the device, of the time whose work is known"),
-        ]),
     })
 }

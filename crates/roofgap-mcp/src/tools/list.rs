@@ -1,10 +1,9 @@
 //! `list`: the runs and captures that the other tools can read.
 
 use super::{Page, State};
-use crate::answer::{Column, columns};
 use roofgap_base::error::Error;
 use roofgap_runs::open::is_run;
-use roofgap_runs::runs;
+use roofgap_runs::runs::{self, RunSummary};
 use roofgap_trace::Sniffed;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,8 +41,6 @@ pub struct ListAnswer {
     pub folders: Vec<String>,
     /// True if the search ended early because the folders have too many files.
     pub search_cut_short: bool,
-    /// Units of the rows.
-    pub columns: Vec<Column>,
 }
 
 /// A run.
@@ -51,31 +48,11 @@ pub struct ListAnswer {
 pub struct RunRow {
     /// Name for the parameter `input`.
     pub input: String,
-    /// `done`, `partial`, `failed`, `interrupted`, `under_way`, `abandoned` or `unreadable`.
-    pub status: String,
-    /// Start time (RFC 3339, UTC).
-    pub started: Option<String>,
-    /// Workload kind.
-    pub workload: Option<String>,
-    /// Model, as named by the program.
-    pub model: Option<String>,
-    /// GPUs, or the processor of the program.
-    pub devices: Vec<String>,
-    /// Mean wall time of an instance of each stage, ns.
-    pub stages: Vec<StageTime>,
-    /// Time (UTC), trigger and cause of the moment that the run was kept for by `roofgap watch --record`; null for other runs.
-    pub incident: Option<String>,
-    /// Disk usage, bytes.
-    pub bytes: u64,
-}
-
-/// Time of a stage.
-#[derive(Serialize, JsonSchema)]
-pub struct StageTime {
-    /// Stage name.
-    pub name: String,
-    /// Mean wall time of an instance, ns.
-    pub wall_ns: i64,
+    /// Summary, as in `roofgap runs list --format json`: status, times, model, devices, stages with the mean time of an instance,
+    /// and for `roofgap watch --record` the incident.
+    #[serde(flatten)]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
+    pub summary: RunSummary,
 }
 
 /// A capture.
@@ -110,6 +87,12 @@ pub fn answer(state: &State, request: &ListRequest) -> Result<ListAnswer, Error>
         format: file.format.into(),
         bytes: fs::metadata(&file.path).map_or(0, |facts| facts.len()),
     };
+    let row = |run: &RunSummary| {
+        let mut summary = run.clone();
+        summary.devices.truncate(MOST_PARTS);
+        summary.stages.truncate(MOST_PARTS);
+        RunRow { input: run.run_id.clone(), summary }
+    };
     Ok(ListAnswer {
         run_count: runs.len(),
         runs: request.page.of(&runs).iter().map(row).collect(),
@@ -117,26 +100,7 @@ pub fn answer(state: &State, request: &ListRequest) -> Result<ListAnswer, Error>
         captures: request.page.of(&search.found).iter().map(capture).collect(),
         folders: roots.folders().iter().map(|folder| folder.display().to_string()).collect(),
         search_cut_short: search.entries > MOST_ENTRIES,
-        columns: columns([
-            ("bytes", "bytes", "size on disk"),
-            ("stages.wall_ns", "ns", "mean wall time of one instance, from the run's metrics.json"),
-        ]),
     })
-}
-
-fn row(run: &runs::RunSummary) -> RunRow {
-    let stages = run.stages.iter().take(MOST_PARTS);
-    RunRow {
-        input: run.run_id.clone(),
-        status: run.status.clone(),
-        started: run.started.clone(),
-        workload: run.workload.clone(),
-        model: run.model.clone(),
-        devices: run.devices.iter().take(MOST_PARTS).cloned().collect(),
-        stages: stages.map(|stage| StageTime { name: stage.name.clone(), wall_ns: stage.wall_ns }).collect(),
-        incident: run.incident.clone(),
-        bytes: run.bytes,
-    }
 }
 
 /// Search for captures. Runs, hidden folders and links are left out.

@@ -1,7 +1,7 @@
 //! `timeline`: the GPU operations of a time window. `steps`: the steps of a stage, and the slowest of them.
 
 use super::{InputRequest, Page, State, find_stage};
-use crate::answer::{Column, InputRef, Origin, Quantity, columns};
+use crate::answer::InputRef;
 use roofgap_analyze::{Analysis, IntervalSet, Stage, Steps, short_name};
 use roofgap_base::error::Error;
 use roofgap_report::main_stage;
@@ -31,20 +31,18 @@ pub struct TimelineRequest {
 pub struct TimelineAnswer {
     #[serde(flatten)]
     pub input: InputRef,
-    /// Length of the trace.
-    pub trace_time: Quantity,
-    /// Start of the window since the first event.
-    pub start: Quantity,
-    /// End of the window since the first event.
-    pub end: Quantity,
+    /// Length of the trace, ns.
+    pub trace_ns: i64,
+    /// Start of the window since the first event, ns.
+    pub start_ns: i64,
+    /// End of the window since the first event, ns.
+    pub end_ns: i64,
     /// Busy time of each device in the window.
     pub devices: Vec<DeviceBusy>,
     /// Operations in the order of their start.
     pub operations: Vec<OperationRow>,
     /// Number of operations in the window.
     pub count: usize,
-    /// Units and meaning of the rows.
-    pub columns: Vec<Column>,
 }
 
 /// Busy time of a device.
@@ -101,21 +99,14 @@ pub fn answer(state: &State, request: &TimelineRequest) -> Result<TimelineAnswer
         .filter(|&row| ops.end[row] > window.0)
         .filter(|&row| request.device.is_none_or(|device| number(trace, row) == device))
         .collect();
-    let timeline = Origin { from: "timeline", why_not: "" };
     Ok(TimelineAnswer {
         input,
-        trace_time: timeline.ns(length),
-        start: timeline.ns(start_ns),
-        end: timeline.ns(end_ns),
+        trace_ns: length,
+        start_ns,
+        end_ns,
         devices: busy(trace, &rows, window),
         count: rows.len(),
         operations: request.page.of(&rows).iter().map(|&row| operation(&opened, row, first)).collect(),
-        columns: columns([
-            ("start_ns", "ns", "since the first event of the trace, from the timeline"),
-            ("duration_ns", "ns", "on the GPU, from the timeline"),
-            ("busy_ns", "ns", "union of the operations of a device, cut to the window"),
-            ("idle_ns", "ns", "the rest of the window"),
-        ]),
     })
 }
 
@@ -180,26 +171,15 @@ pub struct StepsAnswer {
     pub input: InputRef,
     /// Stage; null where no stage has steps.
     pub stage: Option<String>,
-    /// Number of steps.
-    pub count: Quantity,
-    /// Mean time.
-    pub mean: Quantity,
-    /// Median.
-    pub p50: Quantity,
-    /// 90th percentile.
-    pub p90: Quantity,
-    /// 99th percentile.
-    pub p99: Quantity,
-    /// Mean number of launches of a step.
-    pub launches_per_step: Quantity,
-    /// Mean time of a step on the CPU, where it differs.
-    pub cpu_mean: Quantity,
+    /// Number of steps, percentiles of their times, and launches of a step; null where the stage has no steps. A step takes from its
+    /// first GPU operation to that of the next.
+    pub summary: Option<Steps>,
+    /// Reason for missing steps.
+    pub not_measured: Option<String>,
     /// Steps in order.
     pub steps: Vec<StepRow>,
     /// Slowest steps, slowest first.
     pub slowest: Vec<StepRow>,
-    /// Units and meaning of the rows.
-    pub columns: Vec<Column>,
 }
 
 /// A step.
@@ -223,9 +203,6 @@ pub fn answer_steps(state: &State, request: &StepsRequest) -> Result<StepsAnswer
         Some(stage) if steps.is_none() => format!("no ranges mark the steps of {}", stage.name),
         _ => "no stage of this input has steps".to_owned(),
     };
-    // A value that steps can be without has its own reason.
-    let or = |why_not| Origin { from: "timeline", why_not: if steps.is_some() { why_not } else { &missing } };
-    let time = |get: fn(&Steps) -> i64| or("").ns(steps.map(get));
     let each = steps.iter().flat_map(|steps| &steps.each_ns).enumerate();
     let rows: Vec<StepRow> = each.map(|(step, &time_ns)| StepRow { step, time_ns }).collect();
     let mut slowest = rows.clone();
@@ -234,22 +211,14 @@ pub fn answer_steps(state: &State, request: &StepsRequest) -> Result<StepsAnswer
     Ok(StepsAnswer {
         input,
         stage: stage.map(|stage| stage.name.clone()),
-        count: or("").count(steps.map(|steps| steps.count)),
-        mean: time(|steps| steps.mean_ns),
-        p50: time(|steps| steps.p50_ns),
-        p90: time(|steps| steps.p90_ns),
-        p99: time(|steps| steps.p99_ns),
-        launches_per_step: or("no launches were recorded")
-            .real(steps.and_then(|steps| steps.launches_per_step), "count"),
-        cpu_mean: or("the times of the steps are those of the CPU already")
-            .ns(steps.and_then(|steps| Some(steps.cpu.as_ref()?.mean_ns))),
+        summary: steps.cloned().map(|mut steps| {
+            steps.each_ns.clear();
+            steps.cpu.iter_mut().for_each(|cpu| cpu.each_ns.clear());
+            steps
+        }),
+        not_measured: steps.is_none().then_some(missing),
         steps: request.page.of(&rows).to_vec(),
         slowest,
-        columns: columns([(
-            "time_ns",
-            "ns",
-            "from the first GPU operation of a step to that of the next; the CPU time of its range without GPU work",
-        )]),
     })
 }
 

@@ -9,9 +9,7 @@ use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
 use roofgap_report::Screen;
 use roofgap_runs::open::{Exporter, OpenedSide, Overrides, open_side};
-use roofgap_runs::runs::{
-    PruneProps, RunRef, ScrubProps, artifacts, execute, list, plan, resolve, scrub, show, text,
-};
+use roofgap_runs::runs::{PruneProps, RunRef, artifacts, execute, list, plan, resolve, scrub, show, text};
 
 /// No overrides, and no nsys.
 fn defaults() -> (Overrides, Exporter) {
@@ -114,9 +112,9 @@ fn a_watched_run_is_compressed_scrubbed_and_still_says_the_same() {
     assert!(list(&base).unwrap()[0].compressed);
 
     let share = bench.path("share.tar.gz");
-    let scrubbed = scrub(&run, &ScrubProps { pack: Some(share.clone()), ..ScrubProps::default() }).unwrap();
+    let scrubbed = scrub(&run, &[], &share).unwrap();
     assert!(text::scrubbed(&scrubbed, Screen::default()).contains("share.tar.gz"));
-    assert!(scrubbed.not_clean.iter().any(|file| file.path.ends_with("run.sqlite.gz")));
+    assert!(scrubbed.packed.contains(&"nsys/run.sqlite".to_owned()), "{scrubbed:?}");
 
     // Compressed and scrubbed, its reports can be written again, with the same numbers.
     roofgap_record::run::write_reports(&outcome.run_dir).unwrap();

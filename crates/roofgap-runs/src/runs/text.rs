@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use roofgap_base::numbers::{NONE, counted, or_none};
-use roofgap_report::{Screen, columns, size, time, times};
+use roofgap_report::{Screen, columns, size, time};
 
 use super::artifacts::ArtifactList;
 use super::merge::MergeOutcome;
@@ -210,41 +210,15 @@ pub fn pruned(outcome: &PruneOutcome, screen: Screen) -> String {
     out
 }
 
-/// Renders the result of scrubbing.
+/// Renders the result of packing.
 pub fn scrubbed(outcome: &ScrubOutcome, screen: Screen) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    let verb = if outcome.dry_run {
-        for file in &outcome.cleaned {
-            let line = |(what, number): (&String, &u64)| {
-                format!("  {}: {what}, {}", file.path.display(), times(*number))
-            };
-            lines.extend(file.removed.iter().map(line));
-        }
-        "would change"
-    } else {
-        let line = |(what, number): (&String, &u64)| format!("  removed {what}, {}", times(*number));
-        lines.extend(outcome.removed.iter().map(line));
-        "changed"
-    };
-    if !outcome.not_clean.is_empty() {
-        lines.push("not clean, do not share:".to_owned());
-    }
-    let not_clean = outcome.not_clean.iter();
-    lines.extend(not_clean.map(|file| format!("  {}: {}", file.path.display(), file.why)));
-    let files = counted(outcome.changed.len() as u64, "file");
-    let mut out = format!("{}: {files} {verb}\n", outcome.run_id);
-    for line in lines {
+    let files = counted(outcome.packed.len() as u64, "file");
+    let (pack, bytes, hash) = (outcome.pack.display(), size(outcome.bytes), &outcome.sha256);
+    let mut out = format!("{pack}: {files}, {bytes}, sha256 {hash}\n");
+    let left_out = outcome.left_out.iter().map(|file| format!("  {}: {}", file.path, file.why));
+    let title = (!outcome.left_out.is_empty()).then(|| "left out:".to_owned());
+    for line in title.into_iter().chain(left_out) {
         let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
-    }
-    if let Some(archive) = &outcome.pack {
-        let hash = &archive.sha256;
-        let _ = writeln!(
-            out,
-            "{}: {}, {}, sha256 {hash}",
-            archive.path.display(),
-            counted(archive.files as u64, "file"),
-            size(archive.bytes)
-        );
     }
     out
 }

@@ -112,6 +112,12 @@ impl Names {
         self.strings.get(id.index()).map_or("", |s| s)
     }
 
+    /// Replaces each string by another; ids stay. Two strings may become equal.
+    pub fn rewrite(&mut self, text: impl Fn(&str) -> String) {
+        self.strings.iter_mut().for_each(|own| *own = text(own).into());
+        self.ids = self.strings.iter().cloned().zip((0..).map(NameId)).collect();
+    }
+
     /// Returns the number of distinct strings.
     pub fn len(&self) -> usize {
         self.strings.len()

@@ -4,10 +4,10 @@ use crate::annotated::GroupMark;
 use crate::model::launcher_rank;
 use crate::{Distributed, ReadError, input};
 use cpp_demangle::{DemangleOptions, Symbol};
-use roofgap_wire::{EventKind, FrameBuilder, HEADER_LEN, Host, Message, Reader, Record, Text, WireError};
+use roofgap_wire::{EventKind, Message, Reader, Record, WireError};
 use rustc_hash::FxHashMap;
 use std::fmt;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 mod annotations;
@@ -16,7 +16,7 @@ mod reader;
 mod samples;
 
 pub(crate) use reader::FORMAT;
-pub use reader::{frames, kernel_names};
+pub use reader::kernel_names;
 pub use roofgap_wire::older_segment;
 
 #[cfg(test)]
@@ -156,43 +156,4 @@ pub fn rank(path: &Path) -> Result<Option<CaptureRank>, ReadError> {
     }
     let launched = place.distributed().and_then(|job| job.rank);
     Ok(launched.map(|rank| CaptureRank { rank, host: place.host }))
-}
-
-/// Returns the host name; `None` without one.
-///
-/// # Errors
-/// Fails when the file is not a readable capture.
-pub fn host(path: &Path) -> Result<Option<String>, ReadError> {
-    let mut reader = open(path)?;
-    let first = reader.next_frame().map_err(|error| failed(path, error))?;
-    let mut place = Place::default();
-    first.into_iter().flatten().for_each(|record| place.take(&record));
-    Ok(place.host)
-}
-
-/// Writes a capture without its host name, uncompressed.
-///
-/// # Errors
-/// Fails when the file is not a readable capture, or cannot be written.
-pub fn write_without_host(path: &Path, to: &mut dyn Write) -> Result<(), ReadError> {
-    let mut reader = open(path)?;
-    let mut frame = FrameBuilder::new();
-    let first = reader.next_frame().map_err(|error| failed(path, error))?;
-    for record in first.into_iter().flatten() {
-        // An empty name keeps the frame: a frame without records would be missing from the sequence.
-        let nameless = Record::Host(Host { name: Text(b"") });
-        let is_host = matches!(record, Record::Host(_));
-        frame.put(if is_host { &nameless } else { &record });
-    }
-    let first_frame = reader.offset().saturating_sub(HEADER_LEN as u64);
-    let mut content = content(path)?;
-    let mut copied = || -> io::Result<()> {
-        let mut header = [0; HEADER_LEN];
-        content.read_exact(&mut header)?;
-        to.write_all(&header)?;
-        to.write_all(frame.close())?;
-        io::copy(&mut (&mut content).take(first_frame), &mut io::sink())?;
-        io::copy(&mut content, to).map(drop)
-    };
-    copied().map_err(|error| ReadError::io(path, error))
 }

@@ -70,19 +70,6 @@ fn each_record(
     Ok(())
 }
 
-/// Passes the uncompressed frames of a capture to `frame`. Returns the length of the header and the whole frames in the file,
-/// or in the unpacked content of a file compressed with gzip, bytes; what follows was not read.
-///
-/// # Errors
-/// Fails when the file is not a readable capture.
-pub fn frames(path: &Path, frame: &mut dyn FnMut(&[u8])) -> Result<u64, ReadError> {
-    let mut reader = open(path)?;
-    while let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? {
-        frame(records.as_bytes());
-    }
-    Ok(reader.offset())
-}
-
 /// A capture on its way into the trace.
 struct Capture<'t> {
     trace: &'t mut Trace,

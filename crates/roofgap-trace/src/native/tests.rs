@@ -682,24 +682,111 @@ fn the_launcher_and_the_process_group_tell_the_rank() {
     assert_eq!(super::rank(&path).unwrap(), None, "a job of one is no job");
 }
 
+/// Compresses a file as `runs prune` does.
+fn compress(path: &Path) -> PathBuf {
+    let packed = path.with_added_extension("gz");
+    let mut encoder =
+        flate2::write::GzEncoder::new(std::fs::File::create(&packed).unwrap(), flate2::Compression::fast());
+    std::io::copy(&mut std::fs::File::open(path).unwrap(), &mut encoder).unwrap();
+    encoder.finish().unwrap();
+    std::fs::remove_file(path).unwrap();
+    packed
+}
+
 #[test]
-fn a_host_name_can_be_removed() {
+fn a_compressed_capture_has_its_host_and_names() {
     let folder = tempfile::tempdir().unwrap();
     let host = Record::Host(wire::Host { name: Text(b"node7") });
-    let mut records = vec![variable("RANK", 3), host, variable("WORLD_SIZE", 8)];
-    // Enough for a second frame.
-    records.extend((0..1_500).map(|at| variable("RANK", at % 4)));
+    let mut records = basics();
+    records.insert(0, host);
+    records.extend(launch(1, 900, 110));
     let path = write(folder.path(), &records, true);
-    assert_eq!(super::host(&path).unwrap().as_deref(), Some("node7"));
-    let clean = folder.path().join("clean.rgcap");
-    let mut file = std::fs::File::create(&clean).unwrap();
-    super::write_without_host(&path, &mut file).unwrap();
-    assert_eq!(super::host(&clean).unwrap(), None);
+    let plain = kernel_names(&path).unwrap();
+    let packed = compress(&path);
+    assert_eq!(kernel_names(&packed).unwrap(), plain);
+    let trace = crate::read(&[packed]).unwrap().trace;
+    assert_eq!(trace.host.as_deref(), Some("node7"));
+}
+
+#[test]
+fn the_older_segment_is_read_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut records = basics();
+    records.push(event(EventKind::Push, 0, 100, 0, Message::Inline(Text(b"step"))));
+    records.extend(launch(1, 900, 110));
+    let path = write(folder.path(), &records, false);
+    let older = wire::older_segment(&path);
+    std::fs::rename(&path, &older).unwrap();
+    let mut records = basics();
+    records.extend(launch(2, 900, 200));
+    records.push(Record::NvtxPop(NvtxPop { tid: 7, domain: 0, at: 250 }));
+    write(folder.path(), &records, true);
+    let read_pair = || {
+        let mut trace = Trace::default();
+        read(&path, &mut trace).unwrap();
+        trace.sort();
+        trace
+    };
+    let trace = read_pair();
+    assert_eq!((trace.ops.len(), trace.processes.len()), (2, 1));
+    let range = trace.ranges.rows[0];
+    assert_eq!((range.start, range.end), (100, 250), "a range spans both");
+    assert_eq!(trace.losses.count(LossKind::CaptureCut), 0);
+    // The segment of another process with the same number is not read.
+    let mut bytes = std::fs::read(&older).unwrap();
+    bytes[..wire::HEADER_LEN].copy_from_slice(&Header::new(42, 1, 77).encode());
+    std::fs::write(&older, bytes).unwrap();
+    assert_eq!(read_pair().ops.len(), 1);
+}
+
+#[test]
+fn records_of_a_newer_collector_are_skipped_with_a_loss() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = Header::new(42, 1, 2).encode().to_vec();
+    let mut frame = FrameBuilder::new();
+    basics().iter().for_each(|record| frame.put(record));
+    frame.put_encoded(&[201, 3, 1, 2, 3]);
+    launch(1, 900, 110).iter().for_each(|record| frame.put(record));
+    bytes.extend_from_slice(frame.close());
+    let path = folder.path().join("42-2.rgcap");
+    std::fs::write(&path, bytes).unwrap();
     let mut trace = Trace::default();
-    let ending = read(&clean, &mut trace).unwrap();
-    assert!(matches!(ending, Ending::Complete { .. }));
-    assert_eq!(trace.host, None);
-    assert_eq!(trace.distributed.unwrap().world_size, Some(8));
+    read(&path, &mut trace).unwrap();
+    assert_eq!(trace.ops.len(), 1);
+    assert_eq!(trace.losses.count(LossKind::EventUnknown), 1);
+}
+
+/// Writes a variable of a launcher.
+fn variable(name: &'static str, value: u32) -> Record<'static> {
+    Record::LauncherVariable(wire::LauncherVariable { value, name: Text(name.as_bytes()) })
+}
+
+#[test]
+fn the_launcher_and_the_process_group_tell_the_rank() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Record::Host(wire::Host { name: Text(b"node7") });
+    let launched = [variable("RANK", 3), variable("WORLD_SIZE", 8), host];
+    let mut records = basics();
+    records.extend(launched);
+    let (trace, _) = read_whole(&records);
+    let job = trace.distributed.unwrap();
+    assert_eq!((job.rank, job.world_size), (Some(3), Some(8)));
+    assert_eq!(trace.host.as_deref(), Some("node7"));
+    let path = write(folder.path(), &records, true);
+    let told = super::rank(&path).unwrap().unwrap();
+    assert_eq!((told.rank, told.host.as_deref()), (3, Some("node7")));
+
+    // A worker that an engine started inherits the variables of the engine.
+    let group = "roofgap.group rank=1 world=4 name=0 size=4 ranks=0-3 desc=default_pg";
+    records.push(event(EventKind::Mark, 0, 100, 0, Message::Inline(Text(group.as_bytes()))));
+    let path = write(folder.path(), &records, true);
+    assert_eq!(super::rank(&path).unwrap().map(|told| told.rank), Some(1));
+    let job = crate::read(&[path]).unwrap().trace.distributed.unwrap();
+    assert_eq!((job.rank, job.world_size, job.groups.len()), (Some(1), Some(4), 1));
+
+    let alone = [variable("RANK", 0), variable("WORLD_SIZE", 1)];
+    let path = write(folder.path(), &alone, true);
+    assert_eq!(super::rank(&path).unwrap(), None, "a job of one is no job");
 }
 
 /// Compresses a file as `runs prune` does.

@@ -23,6 +23,7 @@ pub use metric::unit_of;
 pub use model::{
     CounterSet, LaunchCounters, Metric, MetricId, NvtxRange, Rule, RuleKind, Speedup, SpeedupScope, Tool,
 };
+pub use page::write_launches;
 pub use unit::{Base, Quantity, Unit};
 
 pub(crate) const REPORT: Format = Format {

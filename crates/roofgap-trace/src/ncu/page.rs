@@ -209,6 +209,48 @@ impl LaunchColumns {
     }
 }
 
+/// Columns of the details page beside those of [`COLUMNS`].
+const DETAILS: [&str; 9] = [
+    "Section Name",
+    "Metric Name",
+    "Metric Unit",
+    "Metric Value",
+    "Rule Name",
+    "Rule Type",
+    "Rule Description",
+    "Estimated Speedup Type",
+    "Estimated Speedup",
+];
+
+/// Columns that name the program and the machine.
+const MACHINE: [&str; 2] = ["Process Name", "Host Name"];
+
+/// Writes a page again with the columns of launches and metrics, whose texts pass `clean`, and without the lines around it.
+///
+/// # Errors
+/// Fails when the input is not a page of ncu, or the copy cannot be written.
+pub fn write_launches(
+    from: impl Read,
+    to: &mut dyn io::Write,
+    clean: &dyn Fn(&str) -> String,
+) -> Result<(), NcuError> {
+    let (mut page, header) = Page::open(from)?;
+    let launch = LaunchColumns::of(&header);
+    let is_shared = |(at, name): (usize, &str)| {
+        let is_known = launch.contains(at) || DETAILS.contains(&name) || name.contains("__");
+        (is_known && !MACHINE.contains(&name)).then_some(at)
+    };
+    let shared: Vec<usize> = header.iter().map(str::trim).enumerate().filter_map(is_shared).collect();
+    let mut copy = csv::WriterBuilder::new().quote_style(csv::QuoteStyle::Always).from_writer(to);
+    let mut next = Some(header);
+    while let Some(row) = next {
+        let cells = shared.iter().map(|at| clean(row.get(*at).unwrap_or_default()));
+        copy.write_record(cells).map_err(page_error)?;
+        next = page.next()?;
+    }
+    copy.flush().map_err(|source| NcuError::Io { what: "an ncu CSV page", source })
+}
+
 /// Parses `(256, 1, 1)`.
 fn dimensions(text: &str) -> Option<[u32; 3]> {
     let inner = text.strip_prefix('(')?.strip_suffix(')')?;

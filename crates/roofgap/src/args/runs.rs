@@ -2,8 +2,6 @@
 
 use super::common::{Base, Composition, Format, OneRun};
 use clap::Subcommand;
-#[cfg(feature = "serve")]
-use roofgap_serve::Limits;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -55,19 +53,13 @@ pub enum Runs {
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
-    /// Remove host names, user names, home paths and secrets from the documents and reports of a run
+    /// Pack what can be shared of a run: reports, results, counters and timelines without host names, user names, home paths and secrets
     Scrub {
         #[command(flatten)]
         run: OneRun,
-        /// Write an archive to share (.tar.gz): records, configuration, analysis, reports, native captures and counters, without private data
+        /// Archive to write (default: RUN.tar.gz in the current folder)
         #[arg(long, value_name = "FILE")]
         pack: Option<PathBuf>,
-        /// Also pack this file of the run as it is, such as nsys/run.sqlite, unless a secret is found in it; can be repeated
-        #[arg(long, value_name = "PATH", requires = "pack")]
-        include: Vec<PathBuf>,
-        /// List what would be removed, without a change
-        #[arg(long)]
-        dry_run: bool,
     },
 }
 
@@ -98,32 +90,7 @@ pub struct Serve {
     /// Name under which clients reach the server, beside its address; can be repeated
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
-    /// Certificate of the server in PEM form, followed by those that signed it; an address that other machines can reach needs it, or a proxy
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    pub tls_cert: Option<PathBuf>,
-    /// Private key of the certificate; refused if everyone can read it
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    pub tls_key: Option<PathBuf>,
-    /// A proxy in front encrypts the connections
+    /// A proxy in front encrypts the connections; needed for an address that other machines can reach
     #[arg(long)]
     pub behind_tls_proxy: bool,
-    /// Let clients start sessions of configured presets
-    #[arg(long)]
-    pub allow_run: bool,
-    /// Let clients start sessions of any command line, and so any program on this machine
-    #[arg(long, requires = "allow_run")]
-    pub allow_command: bool,
-    /// Folder of presets that override the built-in ones
-    #[arg(long, value_name = "DIR")]
-    pub config_dir: Option<PathBuf>,
-    /// Connections at a time; further ones wait
-    #[arg(long, value_name = "N", default_value_t = Limits::default().connections,
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
-    pub max_connections: usize,
-    /// Sessions that may wait for their turn; one runs at a time
-    #[arg(long, value_name = "N", default_value_t = Limits::default().queue)]
-    pub max_queue: usize,
-    /// Seconds for a client to send a request, and to take a part of an answer
-    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().client.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub client_timeout: u64,
 }

@@ -9,7 +9,7 @@ use roofgap_base::exit::Exit;
 use roofgap_record::run::write_reports_with;
 use roofgap_runs::config::compose;
 use roofgap_runs::runs::{
-    PruneProps, ScrubProps, artifacts, execute, host_variables, list, merge, plan, resolve, scrub, show, text,
+    PruneProps, artifacts, execute, host_variables, list, merge, plan, resolve, scrub, show, text,
 };
 
 pub fn run(args: Runs, printer: &Printer) -> Result<Exit, Error> {
@@ -47,10 +47,10 @@ pub fn run(args: Runs, printer: &Printer) -> Result<Exit, Error> {
             answer(&outcome, text::pruned, format, printer)?;
             Ok(outcome.exit())
         }
-        Runs::Scrub { run, pack, include, dry_run } => {
-            let OneRun { run, base, format } = run;
-            let props = ScrubProps { variables: host_variables(), pack, include, dry_run };
-            let outcome = scrub(&resolve(&base.dir, &run)?, &props)?;
+        Runs::Scrub { run: OneRun { run, base, format }, pack } => {
+            let run = resolve(&base.dir, &run)?;
+            let pack = pack.unwrap_or_else(|| format!("{}.tar.gz", run.id).into());
+            let outcome = scrub(&run, &host_variables(), &pack)?;
             answer(&outcome, text::scrubbed, format, printer)?;
             Ok(outcome.exit())
         }

@@ -1,14 +1,15 @@
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::run_dir::folder::RunDir;
 use flate2::read::GzDecoder;
 use roofgap_analyze::{About, Options, Reason, analyze};
-use roofgap_wire::{End, FrameBuilder, Header, Host, Record, Text};
+use roofgap_wire::{FrameBuilder, HEADER_LEN, Host, Record, Text};
 use rusqlite::Connection;
 
-use super::super::killed::{ChildTest, moments};
 use super::*;
 
 const TOKEN: &str = "hf_PlantedSecretToken0123456789";
@@ -25,8 +26,41 @@ fn unpack(from: &Path, to: &Path) {
     fs::write(to, bytes).unwrap();
 }
 
-/// A run whose documents name its user, its host and secrets, with a real export whose environment was planted where nsys puts
-/// it.
+fn write(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
+    let path = root.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+/// A secret that no rule knows, in the encodings that documents have. Only what is never packed may hold it.
+const UNKNOWN: [&str; 6] = [
+    "S3cr3t'p@ss w+rd-42",
+    r"S3cr3t'\''p@ss w+rd-42",
+    "S3cr3t%27p%40ss%20w%2Brd-42",
+    "UzNjcjN0J3BAc3MgdytyZC00Mg==",
+    "dTpTM2NyM3QncEBzcyB3K3JkLTQy",
+    "533363723374277040737320772b72642d3432",
+];
+
+/// Files of the run that are never packed.
+const OTHERS: [&str; 14] = [
+    "baseline/program.err.log",
+    "config.yaml",
+    "core.1234",
+    "env.json",
+    "inputs.yaml",
+    "ncu/plan.ncu-rep",
+    "notes.md",
+    "nsys/export.err.log",
+    "nsys/run.nsys-rep",
+    "program/out.bin",
+    "program/workload.json",
+    "scripts/hf_driver.py",
+    "secrets.json",
+    "torch/trace.json.gz",
+];
+
+/// A run whose files name its user, its host and secrets, with a real export whose environment was planted where nsys puts it.
 fn run(base: &Path) -> PathBuf {
     let root = base.join("20260101-000000");
     let sqlite = root.join("nsys/run.sqlite");
@@ -38,314 +72,239 @@ fn run(base: &Path) -> PathBuf {
     analysis.reasons.push(Reason::new(About::Sources, format!("on gpubox-seven with {PLAIN}\n{TOKEN}")));
     let db = Connection::open(&sqlite).unwrap();
     db.execute("UPDATE NVTX_EVENTS SET text = ?1 WHERE rowid = 1", [format!("load {TOKEN}")]).unwrap();
+    for text in ["TOKEN=Env1ronment\0HOME=/home/annabelle", "printed by the program"] {
+        db.execute("INSERT INTO StringIds (id, value) SELECT max(id) + 1, ?1 FROM StringIds", [text])
+            .unwrap();
+    }
     drop(db);
     let session = serde_json::json!({
         "schema": "roofgap.session/1", "run_id": "20260101-000000", "roofgap_version": "1", "mode": "deep",
         "command_line": ["roofgap", "profile", "--", "serve", "--api-key", "sword fish"],
         "repeat_command": "cd /home/annabelle && serve --api-key 'sword fish'", "workload": "command",
-        "started": "now", "finished": null, "state": "done", "exit_status": 0, "missing": [],
+        "started": "now", "finished": null, "state": "done", "exit_status": 0, "missing": UNKNOWN,
         "phases": [{
-            "name": "baseline", "status": "failed", "why": "it failed", "log_tail": "printed by the program",
-            "asked": true, "tool": null, "started": null, "finished": null, "wall_ns": null,
+            "name": "baseline", "status": "failed", "why": UNKNOWN[0], "log_tail": "printed by the program",
+            "asked": true, "tool": null, "started": null, "finished": null, "wall_ns": 7,
             "commands": [{
                 "argv": ["serve", "--api-key", "sword fish"], "cwd": "/home/annabelle", "error": null,
                 "env": {"MY_ID": PLAIN, "OMP_NUM_THREADS": "4"}, "shell": format!("MY_ID={PLAIN} serve"),
                 "outcome": {"stderr": {"tail": "printed by the program"}},
             }],
-            "outputs": [], "notes": [],
+            "outputs": [], "notes": UNKNOWN,
         }],
     });
-    let write = |name: &str, text: &str| {
-        fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
-        fs::write(root.join(name), text).unwrap();
-    };
-    write("session.json", &session.to_string());
-    write("metrics.json", &serde_json::to_string(&analysis).unwrap());
-    write("env.json", "{\"tools\": {\"nsys\": {\"path\": \"/home/annabelle/bin/nsys\"}}}");
-    write("config.yaml", &format!("workload:\n  env:\n    OTHER_ID: {PLAIN}\n  cwd: /home/annabelle/x\n"));
+    let everything = format!("{TOKEN} {PLAIN} {}", UNKNOWN.join("\n"));
+    OTHERS.iter().for_each(|name| write(&root, name, &everything));
+    write(&root, "session.json", session.to_string());
+    write(&root, "metrics.json", serde_json::to_string(&analysis).unwrap());
+    write(
+        &root,
+        "config.yaml",
+        format!("workload:\n  env:\n    OTHER_ID: {PLAIN}\n  cwd: /home/annabelle/x\n"),
+    );
     for report in ["report.md", "kernels.md", "report.html"] {
-        write(report, &format!("made by annabelle on gpubox-seven with {PLAIN}\n"));
+        write(&root, report, &everything);
     }
-    let lines = "\"0\",\"python3\",\"127.0.0.1\",\"flash_fwd_kernel<128, 64>\"\n".repeat(8_000);
-    write("ncu/plan_raw.csv", &format!("annabelle,gpubox-seven,{TOKEN}\n{lines}"));
-    for other in ["nsys/run.nsys-rep", "ncu/plan.ncu-rep", "program/out.bin", "notes.md", "secrets.json"] {
-        write(other, &format!("{TOKEN} {PLAIN}"));
-    }
-    write("baseline/program.err.log", &format!("loading with {TOKEN}\n"));
+    let account =
+        serde_json::json!({ "model": format!("at /home/annabelle/{TOKEN}"), "log_tail": UNKNOWN[0] });
+    write(&root, "baseline/workload.json", account.to_string());
+    unpack(&fixture("ncu/llama4_light_raw_base.csv.gz"), &root.join("ncu/plan_raw.csv"));
+    let page = fs::read_to_string(root.join("ncu/plan_raw.csv")).unwrap();
+    let before = format!("{everything}\n==PROF== Connected to process 7 (/home/annabelle/bin/python3)\n");
+    write(&root, "ncu/plan_raw.csv", before + &page.replace("\"127.0.0.1\"", "\"gpubox-seven\""));
     root
 }
 
-fn props(pack: Option<PathBuf>) -> ScrubProps {
-    let variables = [("HOSTNAME", "gpubox-seven"), ("USER", "annabelle")];
-    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    ScrubProps { variables, pack, ..ScrubProps::default() }
+fn variables() -> Vec<(String, String)> {
+    let variables = [("HOSTNAME", "gpubox-seven"), ("USER", "annabelle"), ("HF_TOKEN", TOKEN)];
+    variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// What a scrubbed run must not show.
-const PRIVATE: [&str; 6] =
-    [TOKEN, PLAIN, "annabelle", "gpubox-seven", "sword fish", "printed by the program"];
+/// What an archive must not show.
+const PRIVATE: [&str; 7] =
+    [TOKEN, PLAIN, "annabelle", "gpubox-seven", "sword fish", "printed by the program", "Env1ronment"];
 
-/// Files of the run that can be shared.
-const SHARED: [&str; 9] = [
-    "config.yaml",
-    "env.json",
-    "kernels.md",
-    "metrics.json",
-    "ncu/plan_raw.csv",
-    "report.html",
-    "report.md",
-    "scrubbed.json",
-    "session.json",
-];
-
-fn left_out(outcome: &ScrubOutcome) -> Vec<&str> {
-    outcome.not_clean.iter().map(|file| file.path.to_str().unwrap()).collect()
+/// Files of an archive by their paths in the run, as the tar of this machine unpacks them.
+fn unpacked(pack: &Path) -> BTreeMap<String, Vec<u8>> {
+    let folder = tempfile::tempdir().unwrap();
+    let done = Command::new("tar").arg("-xzf").arg(pack).arg("-C").arg(folder.path()).output().unwrap();
+    assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
+    let root = folder.path().join("20260101-000000");
+    let content =
+        |file: super::super::artifacts::FoundFile| (file.name(), fs::read(root.join(&file.path)).unwrap());
+    files(&root).unwrap().into_iter().map(content).collect()
 }
 
 fn holds(bytes: &[u8], text: &str) -> bool {
     memchr::memmem::find(bytes, text.as_bytes()).is_some()
 }
 
-/// Every byte of an archive, as it is and unpacked.
-fn every_byte(pack: &Path) -> Vec<u8> {
-    let mut bytes = fs::read(pack).unwrap();
-    GzDecoder::new(File::open(pack).unwrap()).read_to_end(&mut bytes).unwrap();
-    bytes
+/// Packs a run and checks that nothing private is in the archive.
+fn pack(root: &Path, target: &Path) -> (ScrubOutcome, BTreeMap<String, Vec<u8>>) {
+    let outcome = scrub(&RunRef::at(root), &variables(), target).unwrap();
+    let files = unpacked(target);
+    let names: Vec<&str> = files.keys().map(String::as_str).collect();
+    let mut packed = outcome.packed.clone();
+    packed.sort();
+    assert_eq!(names, packed);
+    for (name, bytes) in &files {
+        let in_name = PRIVATE.iter().find(|private| name.contains(*private));
+        // A part gives a secret away as well.
+        let halves = UNKNOWN.iter().map(|secret| &secret[..secret.len() / 2]);
+        let in_bytes = PRIVATE.into_iter().chain(halves).find(|private| holds(bytes, private));
+        assert_eq!((in_name, in_bytes), (None, None), "{name}");
+    }
+    (outcome, files)
 }
 
-fn names(pack: &Path) -> Vec<String> {
-    let mut archive = tar::Archive::new(GzDecoder::new(File::open(pack).unwrap()));
-    let entries = archive.entries().unwrap();
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.unwrap().path().unwrap().display().to_string()).collect();
-    names.sort();
-    names
+fn why<'a>(outcome: &'a ScrubOutcome, path: &str) -> &'a str {
+    outcome.left_out.iter().find(|file| file.path == path).map_or("", |file| file.why.as_str())
 }
 
 #[test]
 fn the_archive_has_what_is_on_the_list_and_no_byte_that_is_private() {
     let base = tempfile::tempdir().unwrap();
     let root = run(base.path());
-    let export = fs::read(root.join("nsys/run.sqlite")).unwrap();
+    let listing = || -> Vec<(PathBuf, Vec<u8>)> {
+        let found = files(&root).unwrap().into_iter();
+        found.map(|file| (file.path.clone(), fs::read(root.join(&file.path)).unwrap())).collect()
+    };
+    let before = listing();
     let target = base.path().join("share.tar.gz");
-    let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
-    assert_eq!(outcome.exit(), Exit::Done, "{:?}", outcome.not_clean);
-    let bytes = every_byte(&target);
-    for private in PRIVATE {
-        assert!(!holds(&bytes, private), "{private}");
-        for name in SHARED {
-            assert!(!holds(&fs::read(root.join(name)).unwrap(), private), "{private} in {name}");
-        }
-    }
-    assert_eq!(names(&target), SHARED.map(|name| format!("20260101-000000/{name}")));
+    let (outcome, files) = pack(&root, &target);
+    assert!(listing() == before, "the run was changed");
     assert_eq!(
-        left_out(&outcome),
+        files.keys().collect::<Vec<_>>(),
         [
-            "baseline/program.err.log",
-            "ncu/plan.ncu-rep",
-            "notes.md",
-            "nsys/run.nsys-rep",
-            "nsys/run.sqlite",
-            "program/out.bin",
-            "secrets.json",
+            "baseline/workload.json",
+            "kernels.md",
+            "metrics.json",
+            "ncu/plan_raw.csv",
+            "report.html",
+            "report.md",
+            "timeline.pftrace",
         ]
     );
-    assert!(outcome.removed.contains_key("the variable MY_ID"), "{:?}", outcome.removed);
-    assert_eq!(fs::read(root.join("nsys/run.sqlite")).unwrap(), export, "what is left out stays as it was");
-    // The documents are whole: the analysis reads back, and the reports show it.
-    let read = |name: &str| fs::read_to_string(root.join(name)).unwrap();
-    let analysis: Analysis = serde_json::from_str(&read("metrics.json")).unwrap();
-    assert_eq!(analysis.sources[0].path, "~/run.sqlite");
-    assert!(read("report.md").contains("~/run.sqlite"), "{}", read("report.md"));
-    SessionRecord::read(&root).unwrap();
-    let hidden = fs::read_dir(&root).unwrap().flatten();
-    assert!(hidden.into_iter().all(|entry| !entry.file_name().to_string_lossy().starts_with('.')));
-    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(outcome.exit(), Exit::Done, "{:?}", outcome.left_out);
+    let left_out: BTreeSet<&str> = outcome.left_out.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(left_out, OTHERS.into_iter().chain(["nsys/run.sqlite", "session.json"]).collect());
+    assert!(why(&outcome, "nsys/run.nsys-rep").contains("environment of every process; do not share it"));
+    let analysis: Analysis = serde_json::from_slice(&files["metrics.json"]).unwrap();
+    assert_eq!(analysis.sources[0].path, "run.sqlite");
     assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
+    let text = super::super::text::scrubbed(&outcome, Default::default());
+    assert!(
+        text.contains("share.tar.gz: 7 files") && text.contains("program/out.bin: not on the list"),
+        "{text}"
+    );
 }
 
 #[test]
-fn a_file_that_the_user_names_is_packed_unless_it_has_a_secret() {
+fn what_is_packed_gives_the_same_analysis() {
     let base = tempfile::tempdir().unwrap();
     let root = run(base.path());
-    fs::write(root.join("baseline/program.out.log"), "on gpubox-seven: 12 tokens\n").unwrap();
-    let target = base.path().join("share.tar.gz");
-    let named = ["baseline/program.out.log", "baseline/program.err.log", "nsys/run.sqlite"];
-    let mut props = props(Some(target.clone()));
-    props.include = named.map(PathBuf::from).into();
-    let outcome = scrub(&RunRef::at(&root), &props).unwrap();
-    assert_eq!(outcome.exit(), Exit::Partial);
-    let packed = names(&target);
-    for (name, is_packed) in named.into_iter().zip([true, false, false]) {
-        assert_eq!(packed.iter().any(|path| path.ends_with(name)), is_packed, "{name}");
-        assert_eq!(left_out(&outcome).contains(&name), !is_packed, "{name}");
+    for (fixture_name, name) in [
+        ("h200/llama4.sqlite.gz", "nsys/run.sqlite"),
+        ("ncu/llama4_light_raw_base.csv.gz", "ncu/plan_raw.csv"),
+    ] {
+        unpack(&fixture(fixture_name), &root.join(name));
     }
-    assert!(!holds(&every_byte(&target), TOKEN));
-    props.include = vec!["absent.log".into()];
-    let error = scrub(&RunRef::at(&root), &props).unwrap_err().to_string();
-    assert!(error.contains("has no file absent.log"), "{error}");
+    let (outcome, files) = pack(&root, &base.path().join("share.tar.gz"));
+    assert_eq!(outcome.exit(), Exit::Done, "{:?}", outcome.left_out);
+    let after = base.path().join("after");
+    let names = ["timeline.pftrace", "ncu/plan_raw.csv"];
+    names.iter().for_each(|name| write(&after, name, &files[*name]));
+    let analysis = |paths: [PathBuf; 2]| {
+        let input = roofgap_trace::read(&paths).unwrap();
+        let options = Options { counters: input.counters, ..Options::default() };
+        analyze(&input.trace, &options).analysis
+    };
+    let before = analysis([root.join("nsys/run.sqlite"), root.join("ncu/plan_raw.csv")]);
+    let after = analysis(names.map(|name| after.join(name)));
+    assert!(!before.counters.is_empty() && !before.stages.is_empty());
+    assert_eq!(before.totals, after.totals);
+    assert_eq!(before.counters, after.counters);
+    let stages = |analysis: &Analysis| -> Vec<_> {
+        let facts = |stage: &roofgap_analyze::Stage| {
+            (
+                stage.name.clone(),
+                stage.wall_ns,
+                stage.busy_ns,
+                stage.kernel_ns,
+                stage.kernel_count,
+                stage.idle,
+            )
+        };
+        analysis.stages.iter().map(facts).collect()
+    };
+    assert_eq!(stages(&before), stages(&after));
+    let kernels = |analysis: &Analysis| -> BTreeSet<_> {
+        analysis.kernels.iter().map(|kernel| (kernel.name.clone(), kernel.total_ns, kernel.calls)).collect()
+    };
+    assert_eq!(kernels(&before), kernels(&after));
 }
 
 #[test]
-fn secrets_by_shape_are_removed_from_every_document() {
+fn a_document_that_cannot_be_written_again_is_named_and_left_out() {
     let base = tempfile::tempdir().unwrap();
     let root = run(base.path());
-    let secrets = [
-        "--api-key swordfish1",
-        "Authorization: Basic swordfish2",
-        "https://swordfish3@host/",
-        "--password=swordfish4",
-        "{\"clientSecret\": \"swordfish5\"}",
-        "DB_PWD=swordfish6",
-    ];
-    let mut session: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(root.join("session.json")).unwrap()).unwrap();
-    session["missing"] = secrets.iter().map(|text| format!("one\n\u{1b}[31m{text}\ntwo")).collect();
-    fs::write(root.join("session.json"), session.to_string()).unwrap();
-    fs::write(root.join("inputs.yaml"), format!("- prompt: '{}'\n", secrets[0])).unwrap();
-    let target = base.path().join("share.tar.gz");
-    let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
-    assert_eq!(outcome.exit(), Exit::Done, "{:?}", outcome.not_clean);
-    assert!(!holds(&every_byte(&target), "swordfish"));
-    assert!(names(&target).contains(&"20260101-000000/inputs.yaml".to_owned()));
-}
-
-#[test]
-fn a_document_that_cannot_be_cleaned_is_named_and_left_out() {
-    let base = tempfile::tempdir().unwrap();
-    let root = run(base.path());
-    fs::write(root.join("env.json"), "{\"password\": 12345678}").unwrap();
-    fs::write(root.join("metrics.json"), "{").unwrap();
-    let target = base.path().join("share.tar.gz");
-    let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
+    write(&root, "metrics.json", "{");
+    write(&root, "ncu/plan_details.csv", "no page");
+    write(&root, "nsys/run.sqlite", "no database");
+    write(&root, &format!("ncu/{TOKEN}.csv"), "x");
+    let (outcome, files) = pack(&root, &base.path().join("share.tar.gz"));
     assert_eq!(outcome.exit(), Exit::Partial);
-    for name in ["env.json", "report.md", "report.html"] {
-        assert!(left_out(&outcome).contains(&name), "{name}: {:?}", outcome.not_clean);
-        assert!(!names(&target).iter().any(|path| path.ends_with(name)), "{name}");
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["baseline/workload.json", "ncu/plan_raw.csv"]);
+    for name in ["metrics.json", "report.html", "ncu/plan_details.csv"] {
+        assert!(!why(&outcome, name).is_empty(), "{name}: {:?}", outcome.left_out);
     }
-    assert!(!holds(&every_byte(&target), "12345678"));
+    assert_eq!(why(&outcome, "ncu/<removed>.csv"), "its name holds private data");
 }
 
 #[test]
-fn a_secret_among_the_names_of_a_native_capture_is_found() {
+fn a_native_capture_gives_its_timeline_without_its_host() {
     let base = tempfile::tempdir().unwrap();
     let root = run(base.path());
-    let capture = root.join("native/1.rgcap");
-    fs::create_dir(root.join("native")).unwrap();
-    fs::copy(fixture("native/stand-in.rgcap"), &capture).unwrap();
-    let target = base.path().join("share.tar.gz");
-    let packed = || names(&target).iter().any(|name| name.ends_with(".rgcap"));
-    scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
-    assert!(packed());
-    let input = roofgap_trace::read(std::slice::from_ref(&capture)).unwrap();
-    let (_, name) = input.trace.names.iter().max_by_key(|(_, name)| name.len()).unwrap();
-    let mut props = props(Some(target.clone()));
-    props.variables.push(("SOME_SECRET".to_owned(), name.to_owned()));
-    let outcome = scrub(&RunRef::at(&root), &props).unwrap();
-    let left = outcome.not_clean.iter().find(|file| file.path.ends_with("1.rgcap"));
-    assert_eq!(left.unwrap().why, "still holds the variable SOME_SECRET");
-    assert!(!packed());
-}
-
-#[test]
-fn the_host_of_a_native_capture_is_removed_everywhere() {
-    let base = tempfile::tempdir().unwrap();
-    let root = run(base.path());
-    let capture = root.join("native/1.rgcap");
-    fs::create_dir(root.join("native")).unwrap();
+    fs::remove_file(root.join("nsys/run.sqlite")).unwrap();
+    let host = "node-of-another-cluster";
+    let capture = fs::read(fixture("native/stand-in.rgcap")).unwrap();
     let mut frame = FrameBuilder::new();
-    let name = Text(b"node-of-another-cluster");
-    frame.put(&Record::Host(Host { name }));
-    let mut bytes = Header::new(1, 2, 3).encode().to_vec();
+    let mut bytes = capture[..HEADER_LEN].to_vec();
+    frame.put(&Record::Host(Host { name: Text(host.as_bytes()) }));
     bytes.extend_from_slice(frame.close());
-    frame.put(&Record::End(End { how: 1, at: 9 }));
-    bytes.extend_from_slice(frame.close());
-    fs::write(&capture, bytes).unwrap();
-    fs::write(root.join("inputs.yaml"), "rank 3 on node-of-another-cluster").unwrap();
-    let outcome = scrub(&RunRef::at(&root), &props(None)).unwrap();
-    assert!(outcome.changed.contains(&PathBuf::from("native/1.rgcap")), "{outcome:?}");
-    assert_eq!(roofgap_trace::native::host(&capture).unwrap(), None);
-    let inputs = fs::read_to_string(root.join("inputs.yaml")).unwrap();
-    assert!(!inputs.contains("another-cluster"), "{inputs}");
+    write(&root, "native/1.rgcap", [&bytes, &capture[HEADER_LEN..]].concat());
+    write(&root, "torch/workload.json", format!("{{\"device\": \"rank 3 on {host}\"}}"));
+    let (outcome, files) = pack(&root, &base.path().join("share.tar.gz"));
+    assert!(files.contains_key("timeline.pftrace"), "{:?}", outcome.left_out);
+    assert!(files.values().all(|bytes| !holds(bytes, host)));
+    assert!(why(&outcome, "native/1.rgcap").contains("the archive has its timeline"));
 }
 
 #[test]
-fn once_more_changes_nothing() {
+fn a_compressed_table_is_packed_plain() {
     let base = tempfile::tempdir().unwrap();
     let root = run(base.path());
-    let place = RunRef::at(&root);
-    scrub(&place, &props(None)).unwrap();
-    let again = scrub(&place, &props(Some(base.path().join("x.tar.gz")))).unwrap();
-    assert!(again.removed.is_empty() && again.changed.is_empty(), "{again:?}");
-}
-
-#[test]
-fn a_compressed_table_stays_compressed() {
-    let base = tempfile::tempdir().unwrap();
-    let root = run(base.path());
-    let table = root.join("ncu/plan_raw.csv");
-    assert!(std::process::Command::new("gzip").arg(&table).status().unwrap().success());
-    let target = base.path().join("share.tar.gz");
-    let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
-    assert!(outcome.changed.contains(&PathBuf::from("ncu/plan_raw.csv.gz")), "{outcome:?}");
-    unpack(&root.join("ncu/plan_raw.csv.gz"), &table);
-    let text = fs::read_to_string(&table).unwrap();
-    assert!(text.starts_with("<removed>,<removed>,<removed>\n") && text.contains("flash_fwd"), "{text:.80}");
-}
-
-#[test]
-fn the_nodes_of_a_job_are_treated_like_runs() {
-    let base = tempfile::tempdir().unwrap();
-    let root = run(base.path());
-    for (name, text) in [
-        ("nodes/a/secrets.json", "not JSON"),
-        ("nodes/a/program/out.txt", "anything"),
-        ("nodes/a/session.json", "{\"note\": \"/home/annabelle/a\"}"),
-        ("nodes/b/inputs.yaml", "at: /home/annabelle/b\n"),
-        ("nodes/b/baseline/program.err.log", "/home/annabelle/b\n"),
-    ] {
-        fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
-        fs::write(root.join(name), text).unwrap();
+    let before = pack(&root, &base.path().join("a.tar.gz")).1;
+    for name in ["ncu/plan_raw.csv", "baseline/workload.json"] {
+        assert!(Command::new("gzip").arg(root.join(name)).status().unwrap().success());
     }
-    let target = base.path().join("share.tar.gz");
-    let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
-    let packed = names(&target);
-    for (name, is_packed) in [
-        ("nodes/a/secrets.json", false),
-        ("nodes/a/program/out.txt", false),
-        ("nodes/a/session.json", true),
-        ("nodes/b/inputs.yaml", true),
-        ("nodes/b/baseline/program.err.log", false),
-    ] {
-        assert_eq!(packed.iter().any(|path| path.ends_with(name)), is_packed, "{name}");
-        assert_eq!(left_out(&outcome).contains(&name), !is_packed, "{name}");
-    }
-    // The record of a node tells what to look for in the others.
-    let position = |name: &str| outcome.changed.iter().position(|file| file == Path::new(name));
-    let record = position("nodes/a/session.json").unwrap();
-    assert!(position("nodes/b/inputs.yaml").unwrap() < record);
-    assert!(position("report.md").unwrap() < record);
+    assert!(pack(&root, &base.path().join("b.tar.gz")).1 == before);
 }
 
 #[test]
-fn a_merged_run_is_private_and_knows_the_secrets_of_every_node() {
-    use std::os::unix::fs::PermissionsExt;
+fn the_nodes_of_a_merged_run_stay_out_and_tell_what_is_private() {
     let base = tempfile::tempdir().unwrap();
     let first = run(&base.path().join("a"));
     let second = base.path().join("b/20260101-000000");
-    let capture = second.join("native/1.rgcap");
     fs::create_dir_all(second.join("native")).unwrap();
-    fs::copy(fixture("native/stand-in.rgcap"), &capture).unwrap();
-    let input = roofgap_trace::read(std::slice::from_ref(&capture)).unwrap();
-    let (_, secret) = input.trace.names.iter().max_by_key(|(_, name)| name.len()).unwrap();
-    let mut session: serde_json::Value =
-        serde_json::from_slice(&fs::read(first.join("session.json")).unwrap()).unwrap();
+    fs::copy(fixture("native/stand-in.rgcap"), second.join("native/1.rgcap")).unwrap();
+    let secret = "clandestine";
+    let mut session: Value = serde_json::from_slice(&fs::read(first.join("session.json")).unwrap()).unwrap();
     session["command_line"] = serde_json::json!(["roofgap", "profile", "--", "serve", "--api-key", secret]);
     fs::write(second.join("session.json"), session.to_string()).unwrap();
-    let merged = base.path().join("job");
+    let merged = base.path().join("20260101-000000");
     for _ in 0..2 {
-        let runs = [RunRef::at(&first), RunRef::at(&second)];
-        super::super::merge(&runs, &merged).unwrap();
+        super::super::merge(&[RunRef::at(&first), RunRef::at(&second)], &merged).unwrap();
     }
     assert_eq!(fs::metadata(&merged).unwrap().permissions().mode() & 0o777, 0o700);
     assert_eq!(
@@ -353,131 +312,37 @@ fn a_merged_run_is_private_and_knows_the_secrets_of_every_node() {
         1,
         "a merge that is repeated adds nothing"
     );
-    let target = base.path().join("share.tar.gz");
-    let outcome = scrub(&RunRef::at(&merged), &props(Some(target.clone()))).unwrap();
-    let left = outcome.not_clean.iter().find(|file| file.path == Path::new("native/1.rgcap"));
-    assert_eq!(left.unwrap().why, "still holds the value of --api-key");
-    let bytes = every_byte(&target);
-    for private in PRIVATE.into_iter().chain([secret]) {
-        assert!(!holds(&bytes, private), "{private}");
-    }
+    write(&merged, "try.json", format!("{{\"note\": \"{secret}\"}}"));
+    let (_, files) = pack(&merged, &base.path().join("share.tar.gz"));
+    assert!(files.contains_key("try.json") && files.keys().all(|name| !name.starts_with("nodes/")));
+    assert!(files.values().all(|bytes| !holds(bytes, secret)));
 }
 
 #[test]
-fn a_native_capture_that_cannot_be_searched_is_left_out() {
-    let base = tempfile::tempdir().unwrap();
-    let root = run(base.path());
-    fs::create_dir(root.join("native")).unwrap();
-    fs::write(root.join("native/1.rgcap"), "not a capture").unwrap();
-    let target = base.path().join("share.tar.gz");
-    let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
-    assert_eq!(outcome.exit(), Exit::Partial);
-    let left = outcome.not_clean.iter().find(|file| file.path == Path::new("native/1.rgcap"));
-    assert!(left.unwrap().why.contains("cannot be searched"), "{left:?}");
-    assert!(!names(&target).iter().any(|name| name.ends_with(".rgcap")));
-}
-
-#[test]
-fn a_run_under_way_is_not_touched() {
+fn a_run_under_way_is_not_packed() {
     let base = tempfile::tempdir().unwrap();
     let live = RunDir::create(base.path()).unwrap();
-    let error = scrub(&RunRef::at(live.path()), &props(None)).unwrap_err().to_string();
+    let target = base.path().join("share.tar.gz");
+    let error = scrub(&RunRef::at(live.path()), &variables(), &target).unwrap_err().to_string();
     assert!(error.contains("is in progress"), "{error}");
-}
-
-#[test]
-fn an_archive_that_cannot_be_written_leaves_nothing() {
-    let base = tempfile::tempdir().unwrap();
-    let root = run(base.path());
-    let target = base.path().join("missing/share.tar.gz");
-    let error = scrub(&RunRef::at(&root), &props(Some(target))).unwrap_err().to_string();
-    assert!(error.contains("missing"), "{error}");
-}
-
-/// The child of the next two tests: scrubs until it is killed or its disk is full. Does nothing when it is run as a test.
-#[test]
-fn scrub_as_a_child() {
-    if let Some(root) = std::env::var_os("ROOFGAP_TEST_SCRUB_CHILD") {
-        let _ = scrub(&RunRef::at(Path::new(&root)), &props(None));
-    }
-}
-
-/// Scrubs an interrupted run again and checks the result.
-fn ends_clean(base: &Path, root: &Path) {
-    let target = base.join("share.tar.gz");
-    let outcome = scrub(&RunRef::at(root), &props(Some(target.clone()))).unwrap();
-    assert_eq!(outcome.exit(), Exit::Done, "{:?}", outcome.not_clean);
-    let bytes = every_byte(&target);
-    for private in PRIVATE {
-        assert!(!holds(&bytes, private), "{private}");
-    }
-    assert_eq!(names(&target), SHARED.map(|name| format!("20260101-000000/{name}")));
-    let left = super::super::artifacts::files(root).unwrap();
-    let known = left_out(&outcome);
-    for file in left.iter().filter(|file| !known.contains(&file.path.to_str().unwrap())) {
-        assert!(!holds(&fs::read(root.join(&file.path)).unwrap(), TOKEN), "{:?}", file.path);
-    }
-}
-
-#[test]
-fn a_kill_at_any_moment_can_be_made_good() {
-    let child =
-        ChildTest { name: "runs::scrub::tests::scrub_as_a_child", variable: "ROOFGAP_TEST_SCRUB_CHILD" };
-    let base = tempfile::tempdir().unwrap();
-    let whole = child.whole(&run(base.path()));
-    for moment in moments(8, whole) {
-        let base = tempfile::tempdir().unwrap();
-        let root = run(base.path());
-        child.kill_after(&root, moment);
-        ends_clean(base.path(), &root);
-    }
-    let in_the_middle = || {
-        let base = tempfile::tempdir().unwrap();
-        let root = run(base.path());
-        let is_hit = child.kill_in_the_middle(&root);
-        ends_clean(base.path(), &root);
-        is_hit
-    };
-    assert!((0..50).any(|_| in_the_middle()), "no kill was in the middle");
-}
-
-#[test]
-fn a_full_disk_can_be_made_good() {
-    // Files that may not grow beyond so many blocks: to the writer the same as a disk without room.
-    for blocks in [0, 2, 64, 200] {
-        let base = tempfile::tempdir().unwrap();
-        let root = run(base.path());
-        let status = std::process::Command::new("/bin/sh")
-            .args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"")])
-            .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "runs::scrub::tests::scrub_as_a_child"])
-            .env("ROOFGAP_TEST_SCRUB_CHILD", &root)
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .status()
-            .unwrap();
-        assert!(status.success(), "it fails in order: {status}");
-        ends_clean(base.path(), &root);
-    }
+    assert!(!target.exists());
 }
 
 #[test]
 fn an_archive_replaces_neither_a_pipe_nor_a_device() {
-    use std::os::unix::fs::FileTypeExt;
     let base = tempfile::tempdir().unwrap();
     let root = run(base.path());
     let pipe = base.path().join("pipe");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
-    let error = scrub(&RunRef::at(&root), &props(Some(pipe.clone()))).unwrap_err();
-    assert!(error.to_string().contains("not a regular file"), "{error}");
-    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
-    assert!(!root.join("scrubbed.json").exists(), "refused before any work");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     // A link, so that only the link could be replaced.
     let device = base.path().join("device");
     std::os::unix::fs::symlink("/dev/null", &device).unwrap();
-    let outcome = scrub(&RunRef::at(&root), &props(Some(device.clone()))).unwrap();
-    assert!(fs::symlink_metadata(&device).unwrap().is_symlink());
-    let archive = outcome.pack.unwrap();
-    assert!(archive.bytes > 0 && !archive.sha256.is_empty(), "{archive:?}");
+    for target in [&pipe, &device, &base.path().to_owned()] {
+        let before = fs::symlink_metadata(target).unwrap().file_type();
+        let error = scrub(&RunRef::at(&root), &variables(), target).unwrap_err().to_string();
+        assert!(error.contains("not a regular file"), "{error}");
+        assert_eq!(fs::symlink_metadata(target).unwrap().file_type(), before);
+    }
+    let error = scrub(&RunRef::at(&root), &variables(), &base.path().join("missing/x")).unwrap_err();
+    assert!(error.to_string().contains("missing"), "{error}");
 }

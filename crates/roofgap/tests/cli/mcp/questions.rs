@@ -35,6 +35,9 @@ fn is_answer(found: &Value, expected: &Value) -> bool {
             (found - expected).abs() <= 1e-6 * expected.abs()
         }
         (Value::String(found), Value::String(expected)) => found.contains(expected.as_str()),
+        (Value::Array(found), Value::String(expected)) => {
+            found.iter().any(|found| found.to_string().contains(expected.as_str()))
+        }
         (found, expected) => found == expected,
     }
 }

@@ -60,11 +60,11 @@ fn answers_are_bounded() {
     assert!(answer["kernels"].as_array().unwrap().len() <= 100);
     let next = json!({ "input": LLAMA, "limit": 2, "offset": 2 });
     let next = client.call("kernels", next).unwrap();
-    assert_eq!(next["kernels"][0]["id"], "/kernels/2");
+    assert_eq!(next["kernels"][0]["pointer"], "/kernels/2");
 }
 
 #[test]
-fn ids_are_pointers_into_the_analysis() {
+fn pointers_lead_into_the_analysis() {
     let (mut client, _runs) = connect();
     let output = Command::new(ROOFGAP)
         .args(["analyze", "--format", "json"])
@@ -75,19 +75,16 @@ fn ids_are_pointers_into_the_analysis() {
     let findings = client.call("findings", json!({ "input": LLAMA })).unwrap();
     let mut checked = 0;
     for finding in findings["findings"].as_array().unwrap() {
-        let own = analysis.pointer(finding["id"].as_str().unwrap()).unwrap();
-        assert_eq!(own["title"], finding["title"]);
-        assert_eq!(own["bound_ns"], finding["saves_at_most"]["value"]);
-        for evidence in finding["evidence"].as_array().unwrap() {
-            let own = analysis.pointer(evidence["id"].as_str().unwrap());
-            assert_eq!(own, Some(&evidence["value"]), "{evidence}");
+        let own = analysis.pointer(finding["pointer"].as_str().unwrap()).unwrap();
+        for (name, value) in own.as_object().unwrap() {
+            assert_eq!(finding[name], *value, "{name}");
             checked += 1;
         }
     }
     assert!(checked > 10, "{checked}");
     let kernels = client.call("kernels", json!({ "input": LLAMA, "stage": "decode" })).unwrap();
     for kernel in kernels["kernels"].as_array().unwrap() {
-        let own = analysis.pointer(kernel["id"].as_str().unwrap()).unwrap();
+        let own = analysis.pointer(kernel["pointer"].as_str().unwrap()).unwrap();
         assert_eq!(own["total_ns"], kernel["total_ns"]);
     }
 }
@@ -97,12 +94,13 @@ fn a_value_that_was_not_measured_has_a_reason() {
     let (mut client, _runs) = connect();
     let summary = client.call("summary", json!({ "input": LLAMA })).unwrap();
     let decode = &summary["stages"][1];
-    assert_eq!(decode["mfu"]["value"], Value::Null);
-    let why = decode["mfu"]["not_measured"].as_str().unwrap();
-    assert!(why.contains("model is unknown"), "{why}");
+    assert_eq!(decode["mfu"], Value::Null);
+    let reasons = summary["not_measured"].as_array().unwrap();
+    let why = reasons.iter().find(|reason| reason["about"] == "stages.decode.mfu").unwrap();
+    assert!(why["why"].as_str().unwrap().contains("model is unknown"), "{why}");
     let steps = client.call("steps", json!({ "input": LLAMA, "stage": "prefill" })).unwrap();
-    assert_eq!(steps["count"]["value"], Value::Null);
-    assert!(steps["count"]["not_measured"].as_str().unwrap().contains("prefill"));
+    assert_eq!(steps["summary"], Value::Null);
+    assert!(steps["not_measured"].as_str().unwrap().contains("prefill"));
     // A capture without a GPU has no window.
     let error = client.call("timeline", json!({ "input": "nsys-versions/nsys-2023.4.4-cpu-nvtx.sqlite.gz" }));
     assert!(error.as_ref().unwrap_err().starts_with("not measured"), "{error:?}");
@@ -113,7 +111,7 @@ fn a_window_of_the_timeline_adds_up() {
     let (mut client, _runs) = connect();
     let whole = client.call("timeline", json!({ "input": LLAMA, "limit": 1 })).unwrap();
     let summary = client.call("summary", json!({ "input": LLAMA })).unwrap();
-    assert_eq!(whole["devices"][0]["busy_ns"], summary["busy_time"]["value"]);
+    assert_eq!(whole["devices"][0]["busy_ns"], summary["totals"]["busy_ns"]);
     // The window of the first operation alone.
     let first = &whole["operations"][0];
     let (start, length) = (first["start_ns"].as_i64().unwrap(), first["duration_ns"].as_i64().unwrap());
@@ -203,11 +201,10 @@ fn runs_are_listed_and_read_by_id() {
     let stages: Vec<&str> =
         summary["stages"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap()).collect();
     assert_eq!(stages, ["prefill", "decode"]);
-    assert_eq!(summary["stages"][0]["wall_time"]["from"], "workload account");
+    assert_eq!(summary["stages"][0]["from"], "workload");
     // No kernel was counted, which is not the same as none.
-    let kernels = &summary["stages"][0]["kernel_count"];
-    assert_eq!(kernels["value"], Value::Null);
-    assert!(kernels["not_measured"].is_string(), "{kernels}");
+    assert_eq!(summary["stages"][0]["kernel_count"], Value::Null);
+    assert!(summary["not_measured"].to_string().contains("stages"), "{summary}");
     let same = client.call("compare", json!({ "base": "latest", "head": profiled["run_id"] })).unwrap();
     assert_eq!(same["comparable"], true);
 }

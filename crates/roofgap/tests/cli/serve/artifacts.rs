@@ -1,6 +1,6 @@
 //! Runs, pages and files.
 
-use super::support::Place;
+use super::support::{Place, sha256};
 use serde_json::json;
 use std::os::unix::fs::symlink;
 
@@ -28,6 +28,27 @@ fn runs_are_listed_shown_and_compared() {
     assert!(compare("&format=markdown").text().contains("decode"));
     assert_eq!(server.get(&format!("/compare?base={base}&head=20000101-000000")).status, 404);
     assert_eq!(server.get(&format!("/compare?base={base}")).status, 400);
+}
+
+#[test]
+fn files_are_listed_and_given_with_their_hashes() {
+    let place = Place::new();
+    let run = place.profile();
+    let server = place.serve();
+    let list = server.get(&format!("/profile/{run}/artifacts")).json();
+    assert_eq!(list["schema"], "roofgap.artifacts/1");
+    assert_eq!(list["state"], "done");
+    let artifacts = list["artifacts"].as_array().unwrap();
+    assert!(artifacts.len() > 8, "{list}");
+    for artifact in artifacts {
+        let path = artifact["path"].as_str().unwrap();
+        let file = server.get(&format!("/profile/{run}/artifacts/{path}"));
+        assert_eq!(file.status, 200, "{path}");
+        assert_eq!(json!(file.body.len()), artifact["bytes"], "{path}");
+        let hash = artifact["sha256"].as_str().unwrap();
+        assert_eq!(sha256(&place.at(""), &file.body), hash, "{path}");
+        assert_eq!(file.header("etag"), format!("\"{hash}\""), "{path}");
+    }
 }
 
 #[test]
@@ -93,7 +114,7 @@ fn nothing_outside_of_a_run_is_given() {
         assert!(!answer.contains(&server.token), "{path}: {answer}");
     }
     for run in ["..", "%2e%2e", ".serve", "20000101-000000", "latest", "runs%2F..", "a%00"] {
-        for path in ["artifacts", "events"] {
+        for path in ["artifacts", "timeline"] {
             let request = format!(
                 "GET /profile/{run}/{path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\r\n",
                 server.address, server.token

@@ -2,9 +2,7 @@
 
 mod access;
 mod artifacts;
-mod contract;
 mod load;
 mod openapi;
-mod sessions;
 mod support;
 mod timeline;

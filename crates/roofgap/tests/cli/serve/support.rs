@@ -1,34 +1,26 @@
-//! Support for tests: a running server, requests, and presets.
+//! Support for tests: a running server and requests.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The binary under test.
 const ROOFGAP: &str = env!("CARGO_BIN_EXE_roofgap");
 /// Time after which a test gives up waiting.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A folder with runs, presets and a token.
+/// A folder with runs and a token.
 pub(crate) struct Place {
     folder: tempfile::TempDir,
 }
 
 impl Place {
-    /// Makes a folder with the presets `workload=nano`, which ends soon, and `workload=slow`, which does not.
+    /// Makes an empty folder.
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let presets = folder.path().join("presets/workload");
-        std::fs::create_dir_all(&presets).unwrap();
-        let preset = |name: &str, text: &str| {
-            std::fs::write(presets.join(name), format!("# A test.\nkind: embedded\n{text}")).unwrap();
-        };
-        preset("nano.yaml", "size: nano\ntokens: 4\n");
-        preset("slow.yaml", "size: small\ntokens: 256\nrepeats: 1000\n");
-        Place { folder }
+        Place { folder: tempfile::tempdir().unwrap() }
     }
 
     /// Returns a path in the folder.
@@ -57,28 +49,17 @@ impl Place {
         assert!(folder.join("report.html").is_file(), "{}", String::from_utf8_lossy(&made.stderr));
     }
 
-    /// Starts a server over the folder that may start sessions.
+    /// Starts a server over the folder.
     pub(crate) fn serve(&self) -> Server {
-        self.serve_with(&["--allow-run"])
-    }
-
-    /// Builds the command of a server with further arguments.
-    pub(crate) fn serve_command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(ROOFGAP);
-        command
-            .args(["serve", "--quiet", "--listen", "127.0.0.1:0", "--dir"])
-            .arg(self.at("runs"))
-            .arg("--token-file")
-            .arg(self.at("token"))
-            .arg("--config-dir")
-            .arg(self.at("presets"))
-            .args(args);
-        command
+        self.serve_with(&[])
     }
 
     /// Starts a server with further arguments.
     pub(crate) fn serve_with(&self, args: &[&str]) -> Server {
-        let mut child = self.serve_command(args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = Command::new(ROOFGAP);
+        command.args(["serve", "--quiet", "--listen", "127.0.0.1:0", "--dir"]).arg(self.at("runs"));
+        command.arg("--token-file").arg(self.at("token")).args(args);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("http://").unwrap().to_owned();
@@ -131,35 +112,6 @@ impl Server {
         answer(request.call())
     }
 
-    /// Posts JSON with the token.
-    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
-        let request = agent()
-            .post(format!("http://{}{path}", self.address))
-            .header("Authorization", format!("Bearer {}", self.token))
-            .header("Content-Type", "application/json");
-        answer(request.send(body.to_string()))
-    }
-
-    /// Requests a session; returns the id of its job.
-    pub(crate) fn start(&self, body: &Value) -> String {
-        let answer = self.post("/profile/run", body);
-        assert_eq!(answer.status, 202, "{}", answer.text());
-        answer.json()["job"].as_str().unwrap().to_owned()
-    }
-
-    /// Waits until the state of a job fulfils a condition.
-    pub(crate) fn wait_for(&self, job: &str, condition: impl Fn(&Value) -> bool) -> Value {
-        let began = Instant::now();
-        loop {
-            let state = self.get(&format!("/profile/{job}")).json();
-            if condition(&state) {
-                return state;
-            }
-            assert!(began.elapsed() < PATIENCE, "{state}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
     /// Sends bytes as they are and reads the answer to the end of the connection.
     pub(crate) fn raw(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
@@ -176,12 +128,6 @@ impl Server {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
         self.child.wait().unwrap().code()
-    }
-
-    /// Kills the server.
-    pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
     }
 }
 
