@@ -1,8 +1,8 @@
 //! A small model in the shape of DeepSeek-OCR that runs on any CPU, so that there is always something to profile.
 //!
-//! An image goes through patches, a SAM-like tower, a CLIP-like tower and a projector; its tokens and those of a text prompt go through a
-//! decoder with a mixture of experts and a KV cache; tokens are picked greedily. The weights are random, from a seed: the output has no
-//! meaning, only a cost. The program marks its stages with NVTX ranges, times its own operators and leaves an [`Account`].
+//! The patches of an image go through a SAM-like tower, a CLIP-like tower and a projector; its tokens and those of a text prompt go through
+//! a decoder with a mixture of experts and a KV cache; tokens are picked greedily. Image and weights are random, from a seed: the output has
+//! no meaning, only a cost. The program marks its stages with NVTX ranges, times its own operators and leaves an [`Account`].
 //!
 //! ```
 //! use roofgap_workload::{Preset, WorkloadProps, run};
@@ -18,10 +18,9 @@ mod model;
 mod ops;
 mod props;
 mod run;
-mod source;
 
 pub use exec::{LLM_DOMAIN, Ranges, Silent};
-pub use props::{DecoderShape, Preset, PromptShape, SamShape, Shape, TowerShape, WorkloadProps};
+pub use props::{Preset, PromptShape, Shape, WorkloadProps};
 pub use roofgap_base::error::Error;
 pub use roofgap_wire::account::Account;
 pub use run::{run, run_with};

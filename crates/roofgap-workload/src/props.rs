@@ -151,248 +151,180 @@ pub(crate) fn refused(property: &str, value: usize, rule: String) -> Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
     /// Side of the square image in pixels.
-    pub image_size: usize,
-    /// The first tower: fine patches, windowed attention, then convolutions that shrink the grid.
-    pub sam: SamShape,
-    /// The second tower, over what the first one leaves.
-    pub clip: TowerShape,
-    /// The language model.
-    pub decoder: DecoderShape,
-}
-
-/// Sizes of the SAM-like tower.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SamShape {
+    pub(crate) image_size: usize,
     /// Side of a patch in pixels.
-    pub patch: usize,
-    /// The transformer.
-    pub tower: TowerShape,
-    /// Side of an attention window in patches.
-    pub window: usize,
-    /// Layers that attend over the whole grid instead.
-    pub global_layers: Vec<usize>,
-    /// Channels of the neck.
-    pub neck: usize,
-    /// Channels after the first halving of the grid; after the second it is the width of the CLIP-like tower.
-    pub halved: usize,
-}
-
-/// Sizes of a vision transformer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TowerShape {
-    /// Width of its tokens.
-    pub width: usize,
-    /// Number of layers.
-    pub layers: usize,
-    /// Number of attention heads.
-    pub heads: usize,
-}
-
-/// Sizes of the language model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DecoderShape {
-    /// Width of its tokens.
-    pub hidden: usize,
-    /// Number of layers.
-    pub layers: usize,
-    /// Number of attention heads, each with keys and values of its own.
-    pub heads: usize,
-    /// Inner width of a dense layer.
-    pub intermediate: usize,
+    pub(crate) patch: usize,
+    /// The first tower: fine patches, attention in windows, then convolutions that shrink the grid.
+    pub(crate) sam: Tower,
+    /// Channels after the first halving of the grid; after the second it is the width of the second tower.
+    pub(crate) halved: usize,
+    /// The second tower, over what the first one leaves.
+    pub(crate) clip: Tower,
+    /// The layers of the language model. Each head has keys and values of its own.
+    pub(crate) decoder: Tower,
     /// Inner width of an expert.
-    pub expert_intermediate: usize,
+    pub(crate) expert_inner: usize,
     /// Experts the router picks from.
-    pub routed_experts: usize,
+    pub(crate) routed_experts: usize,
     /// Experts every token goes through.
-    pub shared_experts: usize,
+    pub(crate) shared_experts: usize,
     /// Experts the router picks for a token.
-    pub experts_per_token: usize,
-    /// Leading layers that are dense.
-    pub dense_layers: usize,
+    pub(crate) experts_per_token: usize,
     /// Size of the vocabulary.
-    pub vocabulary: usize,
+    pub(crate) vocabulary: usize,
 }
 
-/// Ratio of the inner width of a layer to the width of the tower.
-pub const MLP_RATIO: usize = 4;
+/// Sizes of the layers of a tower or of the decoder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tower {
+    pub width: usize,
+    pub layers: usize,
+    pub heads: usize,
+    /// Inner width of the network.
+    pub inner: usize,
+    /// Attention of all but the last layer stays within as many tokens as a square of this side has; 0: within the image.
+    pub window: usize,
+}
+
+impl Tower {
+    pub fn window_of(&self, layer: usize) -> Option<usize> {
+        (self.window > 0 && layer + 1 < self.layers).then_some(self.window)
+    }
+}
+
+/// Colour channels of an image.
+pub(crate) const CHANNELS: usize = 3;
 /// Factor by which the convolutions shrink the grid of patches, per side.
-pub const GRID_SHRINK: usize = 4;
+const GRID_SHRINK: usize = 4;
 
 impl Shape {
     /// Returns the sizes of a preset.
     pub fn of(preset: Preset) -> Self {
+        let tower = |width, layers, heads, inner, window| Tower { width, layers, heads, inner, window };
         match preset {
             Preset::Nano => Self {
                 image_size: 64,
-                sam: SamShape {
-                    patch: 8,
-                    tower: tower(16, 2, 2),
-                    window: 3,
-                    global_layers: vec![1],
-                    neck: 8,
-                    halved: 16,
-                },
-                clip: tower(24, 1, 2),
-                decoder: DecoderShape {
-                    hidden: 32,
-                    layers: 3,
-                    heads: 2,
-                    intermediate: 48,
-                    expert_intermediate: 16,
-                    routed_experts: 8,
-                    shared_experts: 2,
-                    experts_per_token: 3,
-                    dense_layers: 1,
-                    vocabulary: 211,
-                },
+                patch: 8,
+                sam: tower(16, 2, 2, 64, 4),
+                halved: 16,
+                clip: tower(24, 1, 2, 96, 0),
+                decoder: tower(32, 3, 2, 48, 0),
+                expert_inner: 16,
+                routed_experts: 8,
+                shared_experts: 2,
+                experts_per_token: 3,
+                vocabulary: 211,
             },
             Preset::Tiny => Self {
                 image_size: 512,
-                sam: SamShape {
-                    patch: 16,
-                    tower: tower(192, 6, 3),
-                    window: 14,
-                    global_layers: vec![2, 5],
-                    neck: 64,
-                    halved: 128,
-                },
-                clip: tower(256, 8, 4),
-                decoder: DecoderShape {
-                    hidden: 320,
-                    layers: 6,
-                    heads: 5,
-                    intermediate: 1712,
-                    expert_intermediate: 224,
-                    routed_experts: 16,
-                    shared_experts: 2,
-                    experts_per_token: 4,
-                    dense_layers: 1,
-                    vocabulary: 16_160,
-                },
+                patch: 16,
+                sam: tower(192, 6, 3, 768, 16),
+                halved: 128,
+                clip: tower(256, 8, 4, 1024, 0),
+                decoder: tower(320, 6, 5, 1712, 0),
+                expert_inner: 224,
+                routed_experts: 16,
+                shared_experts: 2,
+                experts_per_token: 4,
+                vocabulary: 16_160,
             },
             Preset::Small => Self {
                 image_size: 640,
-                sam: SamShape {
-                    patch: 16,
-                    tower: tower(384, 8, 6),
-                    window: 14,
-                    global_layers: vec![1, 3, 5, 7],
-                    neck: 128,
-                    halved: 256,
-                },
-                clip: tower(512, 12, 8),
-                decoder: DecoderShape {
-                    hidden: 640,
-                    layers: 8,
-                    heads: 10,
-                    intermediate: 3424,
-                    expert_intermediate: 448,
-                    routed_experts: 32,
-                    shared_experts: 2,
-                    experts_per_token: 6,
-                    dense_layers: 1,
-                    vocabulary: 32_320,
-                },
+                patch: 16,
+                sam: tower(384, 8, 6, 1536, 20),
+                halved: 256,
+                clip: tower(512, 12, 8, 2048, 0),
+                decoder: tower(640, 8, 10, 3424, 0),
+                expert_inner: 448,
+                routed_experts: 32,
+                shared_experts: 2,
+                experts_per_token: 6,
+                vocabulary: 32_320,
             },
         }
     }
 
     /// Returns the shape for another image size.
-    pub fn with_image_size(mut self, image_size: usize) -> Result<Self, Error> {
-        let unit = self.sam.patch * GRID_SHRINK;
+    pub(crate) fn with_image_size(self, image_size: usize) -> Result<Self, Error> {
+        let unit = self.patch * GRID_SHRINK;
         if image_size == 0 || image_size > 2048 || !image_size.is_multiple_of(unit) {
             let rule = format!("it must be a multiple of {unit} up to 2048");
             return Err(refused("image_size", image_size, rule));
         }
-        self.image_size = image_size;
-        Ok(self)
+        Ok(Self { image_size, ..self })
     }
 
     /// Patches per side of the image.
-    pub fn grid(&self) -> usize {
-        self.image_size / self.sam.patch
+    pub(crate) fn grid(&self) -> usize {
+        self.image_size / self.patch
     }
 
     /// Returns the image tokens per side after the convolutions.
-    pub fn vision_grid(&self) -> usize {
+    pub(crate) fn vision_grid(&self) -> usize {
         self.grid() / GRID_SHRINK
     }
 
-    /// Positions the image takes in the prompt: each row ends in a newline token, the whole in a separator.
+    /// Positions the image takes in the prompt.
     pub fn vision_tokens(&self) -> usize {
-        let side = self.vision_grid();
-        side * (side + 1) + 1
+        self.vision_grid().pow(2)
     }
 
     /// Parameters one decoded token uses: attention, norms, its experts and the head, without the embedding table and vision.
-    pub fn active_parameters(&self) -> u64 {
-        let d = &self.decoder;
-        let attention = d.layers * (4 * d.hidden * d.hidden + 2 * d.hidden);
-        let dense = d.dense_layers * 3 * d.hidden * d.intermediate;
-        let experts = d.experts_per_token + d.shared_experts;
-        let sparse = (d.layers - d.dense_layers)
-            * (d.routed_experts * d.hidden + experts * 3 * d.hidden * d.expert_intermediate);
-        let head = d.hidden + d.vocabulary * d.hidden;
-        (attention + dense + sparse + head) as u64
+    pub(crate) fn active_parameters(&self) -> u64 {
+        let Tower { width, layers, inner, .. } = self.decoder;
+        let attention = layers * (4 * width * width + 2 * width);
+        let experts = self.experts_per_token + self.shared_experts;
+        let sparse = (layers - 1) * (self.routed_experts * width + experts * 3 * width * self.expert_inner);
+        (attention + 3 * width * inner + sparse + width + self.vocabulary * width) as u64
     }
 
     /// Formats the architecture as the published `config.json`, with the sizes that the file leaves to the code.
-    pub fn config(&self, max_positions: usize) -> Value {
+    pub(crate) fn config(&self, max_positions: usize) -> Value {
         let Self { sam, clip, decoder, .. } = self;
+        let global: Vec<usize> = (0..sam.layers).filter(|layer| sam.window_of(*layer).is_none()).collect();
         json!({
-            "architectures": ["DeepseekOCRForCausalLM"],
             "model_type": "deepseek_ocr",
             "torch_dtype": "float32",
-            "hidden_size": decoder.hidden,
+            "hidden_size": decoder.width,
             "num_hidden_layers": decoder.layers,
             "num_attention_heads": decoder.heads,
             "num_key_value_heads": decoder.heads,
-            "intermediate_size": decoder.intermediate,
-            "moe_intermediate_size": decoder.expert_intermediate,
-            "n_routed_experts": decoder.routed_experts,
-            "n_shared_experts": decoder.shared_experts,
-            "num_experts_per_tok": decoder.experts_per_token,
-            "first_k_dense_replace": decoder.dense_layers,
-            "norm_topk_prob": false,
-            "topk_method": "greedy",
-            "hidden_act": "silu",
+            "intermediate_size": decoder.inner,
+            "moe_intermediate_size": self.expert_inner,
+            "n_routed_experts": self.routed_experts,
+            "n_shared_experts": self.shared_experts,
+            "num_experts_per_tok": self.experts_per_token,
+            "first_k_dense_replace": 1,
             "use_mla": false,
             "tie_word_embeddings": false,
             "max_position_embeddings": max_positions,
-            "vocab_size": decoder.vocabulary,
-            "projector_config": {
-                "projector_type": "linear",
-                "input_dim": 2 * clip.width,
-                "n_embed": decoder.hidden,
-            },
-            "vision_config": {
-                "image_size": self.image_size,
-                "mlp_ratio": MLP_RATIO,
-                "width": {
-                    "clip-l-14-224": {
-                        "width": clip.width,
-                        "layers": clip.layers,
-                        "heads": clip.heads,
-                        "image_size": self.vision_grid(),
-                        "patch_size": 1,
-                        "patch_embedding": false,
-                    },
-                    "sam_vit_b": {
-                        "width": sam.tower.width,
-                        "layers": sam.tower.layers,
-                        "heads": sam.tower.heads,
-                        "patch_size": sam.patch,
-                        "window_size": sam.window,
-                        "global_attn_indexes": sam.global_layers,
-                        "neck_channels": sam.neck,
-                        "downsample_channels": [sam.halved, clip.width],
-                    },
+            "vocab_size": self.vocabulary,
+            "projector_config": {"projector_type": "linear", "input_dim": clip.width, "n_embed": decoder.width},
+            "vision_config": {"image_size": self.image_size, "width": {
+                "clip-l-14-224": {
+                    "width": clip.width,
+                    "layers": clip.layers,
+                    "heads": clip.heads,
+                    "intermediate_size": clip.inner,
+                    "image_size": self.vision_grid(),
+                    "patch_size": 1,
+                    "patch_embedding": false,
+                    "class_token": false,
                 },
-            },
+                "sam_vit_b": {
+                    "width": sam.width,
+                    "layers": sam.layers,
+                    "heads": sam.heads,
+                    "intermediate_size": sam.inner,
+                    "patch_size": self.patch,
+                    "window_size": sam.window,
+                    "global_attn_indexes": global,
+                    "use_rel_pos": false,
+                    "qkv_bias": false,
+                    "neck_channels": 0,
+                    "downsample_channels": [self.halved, clip.width],
+                },
+            }},
         })
     }
-}
-
-fn tower(width: usize, layers: usize, heads: usize) -> TowerShape {
-    TowerShape { width, layers, heads }
 }

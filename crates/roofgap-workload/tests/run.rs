@@ -89,7 +89,7 @@ fn operators_cover_both_stages_of_the_measured_repeats_only() {
     assert_eq!(calls("decode", "router"), Some(20));
     assert_eq!(calls("decode", "attention"), Some(30));
     assert_eq!(calls("decode", "sampling"), Some(10));
-    assert_eq!(calls("prefill", "convolution"), Some(6));
+    assert_eq!(calls("prefill", "convolution"), Some(4));
     assert_eq!(calls("decode", "convolution"), None);
     for stage in ["prefill", "decode"] {
         let inside: i64 = account

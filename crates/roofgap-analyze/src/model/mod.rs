@@ -279,76 +279,18 @@ fn feed_forward(hidden: u64, inner: u64, gated: bool, bias: bool) -> Vec<Linear>
 struct Vision {
     /// Encoders, in the order an image goes through them.
     towers: Vec<Tower>,
-    /// From the encoders to the decoder's width.
-    projector: Projector,
+    /// Matrix products from the encoders to the decoder's width; none where the configuration does not say.
+    projector: Vec<Linear>,
     /// Side of an image in pixels unless the run says otherwise.
     image_size: u64,
 }
 
-/// One vision encoder.
-#[derive(Debug, Clone, PartialEq)]
-enum Tower {
-    /// Segment Anything's image encoder with its neck.
-    Sam(Sam),
-    /// A plain vision transformer (CLIP, SigLIP, ViT).
-    Vit(Vit),
-    /// A language-model-like encoder over patches and learned queries (DeepSeek-OCR-2).
-    Encoder(VisionEncoder),
-}
-
-/// Segment Anything's image encoder.
-#[derive(Debug, Clone, PartialEq)]
-struct Sam {
-    /// Width.
-    hidden: u64,
-    /// Layers.
-    layers: u64,
-    /// Heads.
-    heads: u64,
-    /// Inner width of the feed-forward part.
-    inner: u64,
-    /// Side of a patch in pixels.
-    patch: u64,
-    /// Side of an attention window in patches.
-    window: u64,
-    /// Layers that attend to the whole image.
-    global_layers: u64,
-    /// A table of absolute positions.
-    absolute_positions: bool,
-    /// Relative position tables in every layer.
-    relative_positions: bool,
-    /// Channels of the neck (0 without).
-    neck: u64,
-    /// Channels of the strided convolutions after the neck.
-    downsample: Vec<u64>,
-    /// Biases on the query, key and value projection.
-    qkv_bias: bool,
-}
-
-/// A plain vision transformer.
-#[derive(Debug, Clone, PartialEq)]
-struct Vit {
-    /// Name for the reader (`clip`, `vit`).
+/// One vision encoder: a vision transformer (CLIP, SigLIP, ViT), Segment Anything's with its windows and its neck, or a
+/// language-model-like one over the features of the tower before it and learned queries (DeepSeek-OCR-2).
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Tower {
+    /// Name for the reader.
     name: &'static str,
-    /// Width.
-    hidden: u64,
-    /// Layers.
-    layers: u64,
-    /// Inner width of the feed-forward part.
-    inner: u64,
-    /// Side of a patch in pixels (0 without a patch embedding).
-    patch: u64,
-    /// A class token before the patches.
-    class_token: bool,
-    /// Learned positions (0 without).
-    positions: u64,
-    /// Takes the features of the tower before it instead of patches of its own.
-    fed_by_previous: bool,
-}
-
-/// An encoder over patches of the tower before it and learned queries.
-#[derive(Debug, Clone, PartialEq)]
-struct VisionEncoder {
     /// Width.
     hidden: u64,
     /// Layers.
@@ -357,31 +299,32 @@ struct VisionEncoder {
     heads: u64,
     /// Key and value heads.
     kv_heads: u64,
-    /// Inner width of the gated feed-forward part.
+    /// Inner width of the feed-forward part.
     inner: u64,
-    /// Sizes of the learned query tables, smallest first.
+    /// True for layers like those of a language model: a gated feed-forward part, norms and an output without bias.
+    gated: bool,
+    /// Biases on the query, key and value projections.
+    qkv_bias: bool,
+    /// Side of a patch in pixels; 0: it takes the features of the tower before it.
+    patch: u64,
+    /// A class token before the patches.
+    class_token: bool,
+    /// Sizes of the learned query tables that its features come from, smallest first; empty: from its patches.
     queries: Vec<u64>,
-}
-
-/// The projection of vision features to the decoder.
-#[derive(Debug, Clone, PartialEq)]
-enum Projector {
-    /// One matrix product with a bias.
-    Linear {
-        /// Width of the features.
-        inputs: u64,
-        /// Width of the decoder.
-        outputs: u64,
-    },
-    /// Two matrix products with biases and an activation between them.
-    TwoLayer {
-        /// Width of the features.
-        inputs: u64,
-        /// Width of the decoder.
-        outputs: u64,
-    },
-    /// The configuration does not say.
-    Unknown,
+    /// Learned positions (0 without).
+    positions: u64,
+    /// Other vectors of its width: a bias of the patches, a last norm.
+    vectors: u64,
+    /// Side of an attention window in patches.
+    window: u64,
+    /// Layers that attend within windows.
+    windowed_layers: u64,
+    /// Relative position tables in every layer.
+    relative_positions: bool,
+    /// Channels of the neck (0 without).
+    neck: u64,
+    /// Channels of the strided convolutions after the neck.
+    downsample: Vec<u64>,
 }
 
 fn linears_text(linears: &[Linear]) -> String {
@@ -402,83 +345,38 @@ fn router_values(experts: &Experts, hidden: u64) -> f64 {
 }
 
 impl Tower {
-    /// Width of its features.
-    fn width(&self) -> u64 {
-        match self {
-            Self::Sam(sam) if sam.downsample.is_empty() && sam.neck == 0 => sam.hidden,
-            Self::Sam(sam) => sam.downsample.last().copied().unwrap_or(sam.neck),
-            Self::Vit(vit) => vit.hidden,
-            Self::Encoder(encoder) => encoder.hidden,
-        }
-    }
-}
-
-impl Sam {
     /// Patches on a side of an image of this many pixels.
     fn grid(&self, image_size: u64) -> u64 {
         image_size / self.patch.max(1)
     }
 
-    fn linears(&self) -> Vec<Linear> {
-        vec![
-            Linear::new("qkv", self.hidden, 3 * self.hidden, self.qkv_bias),
-            Linear::new("proj", self.hidden, self.hidden, true),
-            Linear::new("lin1", self.hidden, self.inner, true),
-            Linear::new("lin2", self.inner, self.hidden, true),
-        ]
+    /// Width of its features.
+    fn width(&self) -> u64 {
+        let neck = Some(self.neck).filter(|neck| *neck > 0);
+        self.downsample.last().copied().or(neck).unwrap_or(self.hidden)
     }
 
-    /// Input and output channels of each strided convolution after the neck.
-    fn downsample_steps(&self) -> Vec<(u64, u64)> {
-        let first = if self.neck > 0 { self.neck } else { self.hidden };
-        let inputs = std::iter::once(first).chain(self.downsample.iter().copied());
-        inputs.zip(self.downsample.iter().copied()).collect()
-    }
-}
-
-/// Weights of a three by three convolution without bias.
-fn conv3x3(inputs: u64, outputs: u64) -> f64 {
-    9.0 * inputs as f64 * outputs as f64
-}
-
-impl Vit {
-    /// Patches of an image of this many pixels a side.
-    fn patches(&self, image_size: u64) -> u64 {
-        let side = image_size / self.patch.max(1);
-        side * side
+    /// Returns the products of attention and of the feed-forward part of a layer.
+    fn linears(&self) -> (Vec<Linear>, Vec<Linear>) {
+        let keys = self.hidden * self.kv_heads / self.heads.max(1);
+        let attention = projections(self.hidden, self.hidden, keys, self.qkv_bias, !self.gated);
+        (attention, feed_forward(self.hidden, self.inner, self.gated, !self.gated))
     }
 
-    fn linears(&self) -> Vec<Linear> {
-        let mut linears = vec![
-            Linear::new("qkv", self.hidden, 3 * self.hidden, true),
-            Linear::new("proj", self.hidden, self.hidden, true),
-        ];
-        linears.extend(feed_forward(self.hidden, self.inner, false, true));
-        linears
-    }
-}
-
-impl VisionEncoder {
-    fn linears(&self) -> Vec<Linear> {
-        let head_dim = self.hidden / self.heads.max(1);
-        let (queries, keys) = (self.heads * head_dim, self.kv_heads * head_dim);
-        let mut linears = projections(self.hidden, queries, keys, true, false);
-        linears.extend(feed_forward(self.hidden, self.inner, true, false));
-        linears
-    }
-}
-
-/// Weights and biases of the projector, and how.
-fn projector_values(projector: &Projector) -> (f64, String) {
-    match *projector {
-        Projector::Linear { inputs, outputs } => {
-            (inputs as f64 * outputs as f64 + outputs as f64, format!("{inputs} x {outputs} + {outputs}"))
+    /// Returns the weights of the neck, by the shrinking of the grid before each: a narrow layer and a convolution, then strided ones.
+    fn convolutions(&self) -> Vec<(u32, f64)> {
+        let nine = |inputs: u64, outputs: u64| 9.0 * inputs as f64 * outputs as f64;
+        let mut all = Vec::new();
+        let mut inputs = self.hidden;
+        if self.neck > 0 {
+            all.push((0, self.hidden as f64 * self.neck as f64 + nine(self.neck, self.neck)));
+            inputs = self.neck;
         }
-        Projector::TwoLayer { inputs, outputs } => (
-            (inputs as f64 + outputs as f64) * outputs as f64 + 2.0 * outputs as f64,
-            format!("{inputs} x {outputs} + {outputs} x {outputs} + 2 x {outputs}"),
-        ),
-        Projector::Unknown => (0.0, "not described by the configuration, left out".to_owned()),
+        for (halvings, outputs) in (1..).zip(&self.downsample) {
+            all.push((halvings, nine(inputs, *outputs)));
+            inputs = *outputs;
+        }
+        all
     }
 }
 

@@ -1,5 +1,5 @@
 use crate::gpu::Dtype;
-use crate::model::{Architecture, Attention, Mlp, Projector, Tokens, preset, preset_names};
+use crate::model::{Architecture, Attention, Linear, Mlp, Tokens, preset, preset_names};
 use crate::result::StageKind;
 use serde_json::{Value, json};
 
@@ -217,7 +217,7 @@ fn a_llava_like_model_has_a_tower_and_a_projector() {
         "num_attention_heads": 16, "image_size": 336, "patch_size": 14}});
     let model = Architecture::from_config(&config).unwrap();
     let vision = model.vision.unwrap();
-    assert_eq!(vision.projector, Projector::TwoLayer { inputs: 1024, outputs: 64 });
+    assert_eq!(vision.projector, [Linear::new("first", 1024, 64, true), Linear::new("second", 64, 64, true)]);
     assert_eq!(vision.features(336), 576);
 }
 

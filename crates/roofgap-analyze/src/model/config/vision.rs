@@ -1,7 +1,7 @@
 //! The vision part of a configuration.
 
 use super::{Fields, UnknownModel};
-use crate::model::{Projector, Sam, Tower, Vision, VisionEncoder, Vit};
+use crate::model::{Linear, Tower, Vision};
 
 pub fn read(
     top: &Fields<'_>,
@@ -11,117 +11,101 @@ pub fn read(
     let Some(vision) = top.object("vision_config") else {
         return Ok(None);
     };
-    if let Some(width) = vision.object("width") {
-        return published_deepseek(top, &vision, &width, decoder_hidden).map(Some);
+    // DeepSeek-OCR has towers by name: in its own form under `width`, with sizes that its code fixes left out.
+    let published = vision.object("width");
+    let by_name = published.as_ref().unwrap_or(&vision);
+    let named = |keys: [&str; 2]| keys.into_iter().find_map(|key| by_name.object(key));
+    let first = named(["sam_vit_b", "sam_config"]);
+    let second = match named(["clip-l-14-224", "clip_config"]) {
+        Some(fields) => Some(clip(&fields, first.is_some())?),
+        None => named(["qwen2-0-5b", "encoder_config"]).map(|fields| encoder(&fields)).transpose()?,
+    };
+    if first.is_none() && second.is_none() {
+        return plain(top, &vision, decoder_hidden, assumptions);
     }
-    if vision.has("sam_config") || vision.has("encoder_config") {
-        return transformers_deepseek(&vision, decoder_hidden).map(Some);
-    }
-    plain(top, &vision, decoder_hidden, assumptions)
-}
-
-/// DeepSeek-OCR's own form: towers by name under `vision_config.width`, sizes that its code fixes left out.
-fn published_deepseek(
-    top: &Fields<'_>,
-    vision: &Fields<'_>,
-    width: &Fields<'_>,
-    decoder_hidden: u64,
-) -> Result<Vision, UnknownModel> {
-    let image_size = vision.size_or(&["image_size"], 1024)?;
+    let own_size = first.as_ref().filter(|_| published.is_none()).unwrap_or(&vision);
+    let image_size = own_size.size_or(&["image_size"], 1024)?;
+    let next = second.as_ref().map_or(1024, |tower| tower.hidden);
     let mut towers = Vec::new();
-    if let Some(fields) = width.object("sam_vit_b") {
-        towers.push(Tower::Sam(sam(&fields, vec![512, 1024])?));
+    if let Some(fields) = &first {
+        towers.push(sam(fields, next)?);
     }
-    if let Some(fields) = width.object("clip-l-14-224") {
-        let hidden = fields.need(&["width"])?;
-        towers.push(Tower::Vit(Vit {
-            name: "clip",
-            hidden,
-            layers: fields.need(&["layers"])?,
-            inner: inner(&fields, hidden)?,
-            // Its patch embedding is stored and never used: SAM's features take its place.
-            patch: if fields.flag("patch_embedding") == Some(false) {
-                0
-            } else {
-                fields.size_or(&["patch_size"], 14)?
-            },
-            class_token: fields.flag("class_token").unwrap_or(true),
-            positions: clip_positions(&fields)?,
-            fed_by_previous: !towers.is_empty(),
-        }));
-    }
-    if let Some(fields) = width.object("qwen2-0-5b") {
-        let hidden = fields.size_or(&["dim", "width", "hidden_size"], 896)?;
-        towers.push(Tower::Encoder(VisionEncoder {
-            hidden,
-            layers: fields.size_or(&["layers"], 24)?,
-            heads: fields.size_or(&["heads"], 14)?,
-            kv_heads: fields.size_or(&["kv_heads"], 2)?,
-            inner: fields.size_or(&["intermediate_size"], 4864)?,
-            queries: fields.sizes("queries")?.unwrap_or_else(|| vec![144, 256]),
-        }));
-    }
+    towers.extend(second);
     let features = towers.last().map_or(decoder_hidden, Tower::width);
     let projector = match top.object("projector_config") {
-        Some(fields) => Projector::Linear {
-            inputs: fields.size_or(&["input_dim"], features)?,
-            outputs: fields.size_or(&["n_embed"], decoder_hidden)?,
-        },
-        None => Projector::Unknown,
+        Some(fields) => {
+            let inputs = fields.size_or(&["input_dim"], features)?;
+            vec![Linear::new("projector", inputs, fields.size_or(&["n_embed"], decoder_hidden)?, true)]
+        }
+        None if published.is_some() => Vec::new(),
+        None => vec![Linear::new("projector", features, decoder_hidden, true)],
     };
-    Ok(Vision { towers, projector, image_size })
+    Ok(Some(Vision { towers, projector, image_size }))
 }
 
-/// Learned positions of the CLIP-like tower: its own patches and the class token.
-fn clip_positions(fields: &Fields<'_>) -> Result<u64, UnknownModel> {
-    let side = fields.size_or(&["image_size"], 224)? / fields.size_or(&["patch_size"], 14)?;
-    Ok(side * side + u64::from(fields.flag("class_token").unwrap_or(true)))
+/// The second tower of DeepSeek-OCR. Its patch embedding is stored and never used where SAM's features take its place.
+fn clip(fields: &Fields<'_>, is_second: bool) -> Result<Tower, UnknownModel> {
+    let (hidden, patch) = (fields.need(&["width"])?, fields.size_or(&["patch_size"], 14)?);
+    let heads = fields.size_or(&["heads"], 16)?;
+    let class_token = fields.flag("class_token").unwrap_or(true);
+    let side = fields.size_or(&["image_size"], 224)? / patch;
+    Ok(Tower {
+        name: "clip",
+        hidden,
+        layers: fields.need(&["layers"])?,
+        heads,
+        kv_heads: heads,
+        inner: inner(fields, hidden)?,
+        qkv_bias: true,
+        patch: if is_second { 0 } else { patch },
+        class_token,
+        positions: side * side + u64::from(class_token),
+        ..Tower::default()
+    })
 }
 
-/// The form of the transformers library: `vision_config.sam_config` and `.encoder_config`.
-fn transformers_deepseek(vision: &Fields<'_>, decoder_hidden: u64) -> Result<Vision, UnknownModel> {
-    let mut towers = Vec::new();
-    let mut image_size = 1024;
-    if let Some(fields) = vision.object("sam_config") {
-        image_size = fields.size_or(&["image_size"], 1024)?;
-        towers.push(Tower::Sam(sam(&fields, vec![512, 896])?));
-    }
-    if let Some(fields) = vision.object("encoder_config") {
-        let heads = fields.need(&["num_attention_heads"])?;
-        towers.push(Tower::Encoder(VisionEncoder {
-            hidden: fields.need(&["hidden_size"])?,
-            layers: fields.need(&["num_hidden_layers"])?,
-            heads,
-            kv_heads: fields.size_or(&["num_key_value_heads"], heads)?,
-            inner: fields.need(&["intermediate_size"])?,
-            queries: vec![144, 256],
-        }));
-    }
-    let inputs = towers.last().map_or(decoder_hidden, Tower::width);
-    let projector = Projector::Linear { inputs, outputs: decoder_hidden };
-    Ok(Vision { towers, projector, image_size })
+/// The second tower of DeepSeek-OCR-2.
+fn encoder(fields: &Fields<'_>) -> Result<Tower, UnknownModel> {
+    Ok(Tower {
+        name: "vision_encoder",
+        hidden: fields.size_or(&["dim", "width", "hidden_size"], 896)?,
+        layers: fields.size_or(&["layers", "num_hidden_layers"], 24)?,
+        heads: fields.size_or(&["heads", "num_attention_heads"], 14)?,
+        kv_heads: fields.size_or(&["kv_heads", "num_key_value_heads"], 2)?,
+        inner: fields.size_or(&["intermediate_size"], 4864)?,
+        gated: true,
+        qkv_bias: true,
+        queries: fields.sizes("queries")?.unwrap_or_else(|| vec![144, 256]),
+        vectors: 1,
+        ..Tower::default()
+    })
 }
 
-fn sam(fields: &Fields<'_>, downsample: Vec<u64>) -> Result<Sam, UnknownModel> {
+fn sam(fields: &Fields<'_>, next: u64) -> Result<Tower, UnknownModel> {
     let hidden = fields.size_or(&["width", "hidden_size"], 768)?;
     let layers = fields.size_or(&["layers", "num_hidden_layers"], 12)?;
+    let heads = fields.size_or(&["heads", "num_attention_heads"], 12)?;
+    let patch = fields.size_or(&["patch_size"], 16)?;
     let global = fields.sizes("global_attn_indexes")?.unwrap_or_else(|| vec![2, 5, 8, 11]);
-    Ok(Sam {
+    let global = global.iter().filter(|layer| **layer < layers).count() as u64;
+    Ok(Tower {
+        name: "sam",
         hidden,
         layers,
-        heads: fields.size_or(&["heads", "num_attention_heads"], 12)?,
-        inner: match fields.size(&["mlp_dim"])? {
-            Some(inner) => inner,
-            None => inner(fields, hidden)?,
-        },
-        patch: fields.size_or(&["patch_size"], 16)?,
+        heads,
+        kv_heads: heads,
+        inner: fields.size(&["mlp_dim"])?.map_or_else(|| inner(fields, hidden), Ok)?,
+        qkv_bias: fields.flag("qkv_bias").unwrap_or(true),
+        patch,
+        // Interpolated for an image of another size.
+        positions: if fields.flag("use_abs_pos") == Some(false) { 0 } else { u64::MAX },
+        vectors: 1,
         window: fields.size_or(&["window_size"], 14)?,
-        global_layers: global.iter().filter(|layer| **layer < layers).count() as u64,
-        absolute_positions: fields.flag("use_abs_pos").unwrap_or(true),
+        windowed_layers: layers.saturating_sub(global),
         relative_positions: fields.flag("use_rel_pos").unwrap_or(true),
         neck: fields.at_least(&["neck_channels", "output_channels"], 0)?.unwrap_or(256),
-        downsample: fields.sizes("downsample_channels")?.unwrap_or(downsample),
-        qkv_bias: fields.flag("qkv_bias").unwrap_or(true),
+        downsample: fields.sizes("downsample_channels")?.unwrap_or_else(|| vec![512, next]),
+        ..Tower::default()
     })
 }
 
@@ -142,43 +126,37 @@ fn plain(
     assumptions: &mut Vec<String>,
 ) -> Result<Option<Vision>, UnknownModel> {
     let kind = vision.text("model_type").unwrap_or_default();
-    let named = |part: &str| kind.contains(part);
-    let fixed_size = named("clip") || named("siglip") || kind == "vit";
-    let complete = ["hidden_size", "num_hidden_layers", "num_attention_heads", "patch_size", "image_size"]
-        .iter()
-        .all(|key| vision.has(key));
-    if !fixed_size || !complete {
+    let name = ["siglip", "clip"].into_iter().find(|name| kind.contains(name));
+    let name = name.or((kind == "vit").then_some("vit"));
+    let sizes = ["hidden_size", "num_hidden_layers", "num_attention_heads", "patch_size", "image_size"];
+    let Some(name) = name.filter(|_| sizes.iter().all(|key| vision.has(key))) else {
         assumptions.push(format!(
             "the vision part {kind:?} is not understood: its parameters and its work are left out"
         ));
         return Ok(None);
-    }
-    let hidden = vision.need(&["hidden_size"])?;
-    let image_size = vision.need(&["image_size"])?;
-    let patch = vision.need(&["patch_size"])?;
-    let siglip = named("siglip");
-    let side = image_size / patch;
-    let vit = Vit {
-        name: if siglip {
-            "siglip"
-        } else if named("clip") {
-            "clip"
-        } else {
-            "vit"
-        },
+    };
+    let [hidden, layers, heads, patch, image_size] = sizes.map(|key| vision.need(&[key]));
+    let (hidden, heads, patch, image_size) = (hidden?, heads?, patch?, image_size?);
+    let class_token = name != "siglip";
+    let tower = Tower {
+        name,
         hidden,
-        layers: vision.need(&["num_hidden_layers"])?,
+        layers: layers?,
+        heads,
+        kv_heads: heads,
         inner: inner(vision, hidden)?,
+        qkv_bias: true,
         patch,
-        class_token: !siglip,
-        positions: side * side + u64::from(!siglip),
-        fed_by_previous: false,
+        class_token,
+        positions: (image_size / patch).pow(2) + u64::from(class_token),
+        ..Tower::default()
     };
     let projector = if top.text("model_type").is_some_and(|kind| kind.starts_with("llava")) {
-        Projector::TwoLayer { inputs: hidden, outputs: decoder_hidden }
+        let layer = |name, inputs| Linear::new(name, inputs, decoder_hidden, true);
+        vec![layer("first", hidden), layer("second", decoder_hidden)]
     } else {
         assumptions.push("the projector of the vision part is not described: it is left out".to_owned());
-        Projector::Unknown
+        Vec::new()
     };
-    Ok(Some(Vision { towers: vec![Tower::Vit(vit)], projector, image_size }))
+    Ok(Some(Vision { towers: vec![tower], projector, image_size }))
 }
