@@ -55,9 +55,6 @@ const METRICS: &str = "metrics";
 /// Name of the target whose inputs are the records of a capture, without frames.
 const RECORDS: &str = "native-records";
 
-/// Name of the target whose inputs are one table of an export with a file a table.
-const PARQUET: &str = "nsys-parquet";
-
 /// Outcome of one input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -122,17 +119,6 @@ impl Corpus {
                     fixture("kernel-summary/printed.csv.gz"),
                     fixture("kernel-summary/grid_block.csv.gz"),
                     fixture("h200/llama4_cuda_gpu_kern_sum.csv.gz"),
-                    fixture("nsys-stats/llama4_default.txt.gz"),
-                    fixture("nsys-stats/llama4_table.txt.gz"),
-                ],
-            ),
-            seeds("proton", text, vec![std::fs::read(fixtures().join("proton/layers.hatchet")).unwrap()]),
-            seeds(
-                "gpu-trace",
-                text,
-                vec![
-                    first_lines(&fixture("nsys-stats/llama4_cuda_gpu_trace.csv.gz"), 400),
-                    first_lines(&fixture("nsys-stats/llama4_printed.txt.gz"), 400),
                 ],
             ),
             seeds(
@@ -143,12 +129,6 @@ impl Corpus {
                     fixture("torch/cuspy.pftrace"),
                 ],
             ),
-            seeds(
-                PARQUET,
-                Damage::Bytes(Content::Binary),
-                ["KERNEL", "MEMSET", "RUNTIME"].map(|kind| std::fs::read(table(kind)).unwrap()).to_vec(),
-            ),
-            seeds("dcgm", text, vec![DCGM.into()]),
             seeds(RECORDS, Damage::Bytes(Content::Binary), records(&capture)),
             seeds("native", Damage::Bytes(Content::Binary), vec![capture]),
             seeds("account", text, vec![ACCOUNT.into()]),
@@ -196,15 +176,6 @@ pub(crate) fn try_input(target: &str, bytes: &[u8], folder: &Path) -> Result<Out
     let outcome = catch_unwind(AssertUnwindSafe(|| match target {
         served::HTTP => served::request(bytes),
         served::MCP => served::message(bytes),
-        PARQUET => {
-            let (from, to) = (fixtures().join(EXPORT), folder.join("export"));
-            std::fs::create_dir_all(&to).unwrap();
-            for file in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
-                std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
-            }
-            std::fs::write(to.join(table("KERNEL").file_name().unwrap()), bytes).unwrap();
-            check(&to, folder)
-        }
         _ => {
             let path = folder.join("capture");
             let framed = (target == RECORDS).then(|| framed(bytes));
@@ -236,14 +207,6 @@ fn fixtures() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
 }
 
-/// Folder of an export with a file a table.
-const EXPORT: &str = "nsys-report/llama4.parquetdir";
-
-/// Returns the file of a table of it.
-fn table(kind: &str) -> std::path::PathBuf {
-    fixtures().join(EXPORT).join(format!("CUPTI_ACTIVITY_KIND_{kind}.parquet"))
-}
-
 fn fixture(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let file = File::open(fixtures().join(name)).unwrap();
@@ -256,11 +219,6 @@ fn first_events(text: &[u8], most: usize) -> Vec<u8> {
     let mut trace: Value = serde_json::from_slice(text).unwrap();
     trace["traceEvents"].as_array_mut().unwrap().truncate(most);
     serde_json::to_vec_pretty(&trace).unwrap()
-}
-
-/// Keeps the first lines of a text.
-fn first_lines(text: &[u8], most: usize) -> Vec<u8> {
-    text.split_inclusive(|byte| *byte == b'\n').take(most).flatten().copied().collect()
 }
 
 /// Returns the records of each frame of a native capture, and of all of them.
@@ -478,15 +436,6 @@ fn without_strings(debug: &str) -> String {
     }
     out
 }
-
-/// Two scrapes of the DCGM exporter.
-const DCGM: &str = r#"# TYPE DCGM_FI_DEV_POWER_USAGE gauge
-DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-07",device="nvidia0",modelName="NVIDIA H200",Hostname="a"} 698.5 1790000000000
-DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-07",device="nvidia0",modelName="NVIDIA H200",Hostname="a"} 120 1790000001000
-DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0",UUID="GPU-07"} 2000 1790000000000
-DCGM_FI_PROF_DRAM_ACTIVE{gpu="0",GPU_I_ID=""} 0.5 1790000000000
-DCGM_FI_PROF_DRAM_ACTIVE{gpu="0",GPU_I_ID=""} 0.25 1790000001000
-"#;
 
 /// A workload account with every field.
 const ACCOUNT: &str = r#"{

@@ -1,7 +1,7 @@
 //! The formats of inputs. What is known about a format beside its content is one row, which stands beside its reader.
 
 use crate::input::{Input, Sniffed};
-use crate::{ReadError, account, dcgm, kineto, native, ncu, nsys, perfetto, proton, stats, vitals};
+use crate::{ReadError, account, kineto, native, ncu, nsys, perfetto, stats, vitals};
 
 /// A format of input files.
 #[derive(Debug)]
@@ -90,8 +90,6 @@ macro_rules! formats {
 formats! {
     /// SQLite export of an nsys report.
     NsysSqlite => nsys::EXPORT;
-    /// Export of an nsys report with a Parquet file a table.
-    NsysParquet => nsys::FOLDER;
     /// nsys report.
     NsysReport => nsys::REPORT;
     /// Capture of the native collector.
@@ -102,18 +100,12 @@ formats! {
     NcuRawPage => ncu::RAW_PAGE;
     /// Details page of `ncu --csv`.
     NcuDetailsPage => ncu::DETAILS_PAGE;
-    /// Timeline of GPU work that `nsys stats` prints.
-    GpuTrace => stats::gpu_trace::FORMAT;
     /// Kernel summary of `nsys stats`.
-    KernelSummary => stats::summary::FORMAT;
-    /// Profile of Proton.
-    Proton => proton::FORMAT;
+    KernelSummary => stats::FORMAT;
     /// Workload account of the profiled program.
     WorkloadAccount => account::FORMAT;
     /// Vitals of the GPUs.
     Vitals => vitals::FORMAT;
-    /// Metrics of the DCGM exporter.
-    Dcgm => dcgm::FORMAT;
     /// Trace of Perfetto.
     Perfetto => perfetto::FORMAT;
     /// PyTorch profiler trace.
@@ -133,7 +125,7 @@ impl SourceFormat {
 
     /// Returns true for totals of kernels, which have no times of launches.
     pub fn is_summary(self) -> bool {
-        matches!(self, Self::KernelSummary | Self::Proton)
+        self == Self::KernelSummary
     }
 
     /// Returns true for a timeline, of which one command takes one.

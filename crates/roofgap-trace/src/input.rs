@@ -53,12 +53,14 @@ impl Sniffed {
             found,
         };
         let kind = std::fs::metadata(path).map_err(|e| ReadError::io(path, e))?;
-        if path.join("StringIds.parquet").is_file() {
-            return Ok(Self { path: path.to_path_buf(), format: SourceFormat::NsysParquet, packed: false });
-        }
-        if path.join("StringIds.arrow").is_file() {
-            let remedy = "export with `nsys export --type parquetdir` or `--type sqlite` instead";
-            return Err(ReadError::unsupported(path, "an Arrow export of nsys, which is not read", remedy));
+        for (table, what) in FOLDERS {
+            if path.join(table).is_file() {
+                return Err(ReadError::unsupported(
+                    path,
+                    what,
+                    "export with `nsys export --type sqlite` instead",
+                ));
+            }
         }
         if kind.is_dir() {
             return Err(unrecognised("a folder that is no run".into()));
@@ -284,88 +286,126 @@ impl Reading {
     }
 }
 
-/// First bytes of what is no capture, and what it is.
-const OTHERS: [(&[u8], &str); 14] = [
-    (b"U3w[END]", "a raw stream of nsys (.qdstrm); its importer (QdstrmImporter) makes a report of it"),
+/// Tables of strings in folders that nsys exports.
+const FOLDERS: [(&str, &str); 2] = [
+    ("StringIds.parquet", "a Parquet export of nsys, which is not read"),
+    ("StringIds.arrow", "an Arrow export of nsys, which is not read"),
+];
+
+/// A format that is refused by name: its first bytes, of which a file has one, or any where there are none; words of the beginning, one
+/// of each list; and what it is, with what to give instead.
+type Refused = (&'static [&'static [u8]], &'static [&'static [&'static str]], &'static str);
+
+/// Formats that are refused, the more specific ones first, with what to give instead.
+const REFUSED: &[Refused] = &[
     (
-        b"PAR1",
-        "Parquet; of `nsys export`, give the whole folder; of a recipe of nsys, the reports that it was made from",
+        &[b"U3w[END]"],
+        &[],
+        "a raw stream of nsys (.qdstrm); its importer (QdstrmImporter) makes a report of it",
     ),
-    (b"ARROW1", ARROW),
-    // The mark of a stream.
-    (b"\xff\xff\xff\xff", ARROW),
-    (b"\x92\x83\xa5frame", "a Proton profile in MessagePack; write it as JSON (`output_format=\"hatchet\"`)"),
-    (b"\x89HDF", "HDF5 data; of nsys, give the report or its SQLite export"),
-    (b"\x7fELF", "a program"),
     (
-        b"version https://git-lfs.github.com/spec/",
+        &[b"PAR1"],
+        &[],
+        "Parquet; of nsys, give the report or its SQLite export; of a recipe of nsys, the reports that it was made from",
+    ),
+    // A file and a stream.
+    (
+        &[b"ARROW1", b"\xff\xff\xff\xff"],
+        &[],
+        "perhaps Arrow data; of nsys, give the report or its SQLite export",
+    ),
+    (&[b"\x89HDF"], &[], "HDF5 data; of nsys, give the report or its SQLite export"),
+    (&[b"\x92\x83\xa5frame"], &[], PROTON),
+    (&[b"\x7fELF"], &[], "a program"),
+    (
+        &[b"version https://git-lfs.github.com/spec/"],
+        &[],
         "a Git LFS pointer to a file that was not downloaded; fetch it with `git lfs pull`",
     ),
-    (b"PK\x03\x04", "a zip archive; unpack it and give the captures in it"),
-    (b"\x28\xb5\x2f\xfd", "data compressed with zstd; decompress it first"),
-    (b"\xfd7zXZ\0", "data compressed with xz; decompress it first"),
-    (b"BZh", "data compressed with bzip2; decompress it first"),
-    (b"\xff\xfe", UTF_16),
-    (b"\xfe\xff", UTF_16),
+    (&[b"PK\x03\x04"], &[], "a zip archive; unpack it and give the captures in it"),
+    (&[b"\x28\xb5\x2f\xfd"], &[], "data compressed with zstd; decompress it first"),
+    (&[b"\xfd7zXZ\0"], &[], "data compressed with xz; decompress it first"),
+    (&[b"BZh"], &[], "data compressed with bzip2; decompress it first"),
+    (&[b"\xff\xfe", b"\xfe\xff"], &[], "UTF-16 text, as PowerShell writes; save it as UTF-8"),
+    (
+        &[b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"],
+        &[],
+        "a pickle; a memory snapshot of PyTorch has no times of kernels: give a trace of the PyTorch profiler",
+    ),
+    // A space of planes is a message with the name of a host or a device in its first message.
+    (
+        &[b"\x0a"],
+        &[&["/host:", "/device:", "/gpu:"]],
+        "an XPlane profile of TensorFlow or JAX, which is not read; record the program with nsys instead",
+    ),
+    (
+        JSON,
+        &[&["\"rocprofiler-sdk-tool\"", "\"rocprofiler_sdk\""]],
+        "results of AMD's rocprofv3; for AMD GPUs, give a trace of the PyTorch profiler",
+    ),
+    (
+        JSON,
+        &[&["\"schema\""], &["\"nodes\""], &["\"ctrl_deps\"", "\"rf_id\"", "-chakra"]],
+        "an execution trace of PyTorch (Chakra), which has operators without times; give the profiler trace recorded beside it",
+    ),
+    (
+        JSON,
+        &[&["\"segments\""], &["\"device_traces\""]],
+        "a memory snapshot of PyTorch, which has no times of kernels; give a trace of the PyTorch profiler",
+    ),
+    (JSON, &[&["\"frame\""], &["\"metrics\""], &["\"children\""]], PROTON),
+    (JSON, &[], "JSON that is not a trace"),
+    (
+        ANY,
+        &[&["==PROF==", "Section: GPU Speed Of Light"]],
+        "the text that ncu prints; give its report (.ncu-rep), or its output with `--page raw --csv`",
+    ),
+    (
+        ANY,
+        &[&["==NVPROF==", "NVPROF is profiling"]],
+        "output of nvprof, which is not read; record the program with nsys instead",
+    ),
+    (
+        ANY,
+        &[&["\"KernelName\",\"gpu-id\"", "KernelName,gpu-id"]],
+        "a table of AMD's rocprof, which is not read; for AMD GPUs, give a trace of the PyTorch profiler",
+    ),
+    (
+        ANY,
+        &[&["Total Time (", "Duration (ns)", "Duration(nsec)"]],
+        "another table of `nsys stats`, or text in columns; give the kernel summary as CSV (`--report cuda_gpu_kern_sum --format csv`), or the SQLite export of the report",
+    ),
+    (
+        ANY,
+        &[&["DCGM_FI_"]],
+        "metrics of the DCGM exporter, which are not needed: `roofgap profile` samples power, clocks and energy itself",
+    ),
 ];
-const ARROW: &str = "perhaps Arrow data; of nsys, give the report or its SQLite export";
-const UTF_16: &str = "UTF-16 text, as PowerShell writes; save it as UTF-8";
+const PROTON: &str = "a Proton profile, which has no times of launches; record with `data=\"trace\"` and give the Chrome trace";
+
+const ANY: &[&[u8]] = &[];
+const JSON: &[&[u8]] = &[b"{", b"["];
 
 /// Describes the first bytes for an error message.
 fn describe(head: &[u8]) -> String {
-    let start = &head[..head.len().min(4096)];
-    let has_one =
-        |words: &[&str]| words.iter().any(|word| memchr::memmem::find(start, word.as_bytes()).is_some());
-    let other = OTHERS.iter().find(|(magic, _)| head.starts_with(magic));
-    let known = match head {
-        [] => "an empty file",
-        [b'{' | b'[', ..] => describe_json(head),
-        [0x80, 2..=5, ..] => {
-            "a pickle; a memory snapshot of PyTorch has no times of kernels: give a trace of the PyTorch profiler"
-        }
-        // A space of planes is a message with the name of a host or a device in its first message.
-        [0x0a, ..] if has_one(&["/host:", "/device:", "/gpu:"]) => {
-            "an XPlane profile of TensorFlow or JAX, which is not read; record the program with nsys instead"
-        }
-        _ if other.is_some() => other.map_or("", |(_, text)| text),
-        _ if head.get(257..262) == Some(b"ustar") => "a tar archive; unpack it and give the captures in it",
-        _ if has_one(&["==PROF==", "Section: GPU Speed Of Light"]) => {
-            "the text that ncu prints; give its report (.ncu-rep), or its output with `--page raw --csv`"
-        }
-        _ if has_one(&["==NVPROF==", "NVPROF is profiling"]) => {
-            "output of nvprof, which is not read; record the program with nsys instead"
-        }
-        _ if has_one(&["\"KernelName\",\"gpu-id\"", "KernelName,gpu-id"]) => {
-            "a table of AMD's rocprof, which is not read; for AMD GPUs, give a trace of the PyTorch profiler"
-        }
-        _ if has_one(&["Total Time (ns)", "Duration (ns),CorrId"]) => {
-            "another table of `nsys stats`; give the GPU trace (cuda_gpu_trace), the kernel summary (cuda_gpu_kern_sum), or the SQLite export of the report"
-        }
-        _ => {
-            let start = &start[..start.len().min(60)];
-            return match std::str::from_utf8(start) {
-                Ok(text) => format!("text beginning with {:?}", text.lines().next().unwrap_or("")),
-                Err(_) => format!("bytes beginning with {:02x?}", &start[..start.len().min(8)]),
-            };
-        }
+    if head.is_empty() {
+        return "an empty file".to_owned();
+    }
+    if head.get(257..262) == Some(b"ustar") {
+        return "a tar archive; unpack it and give the captures in it".to_owned();
+    }
+    let has = |word: &&str| memchr::memmem::find(head, word.as_bytes()).is_some();
+    let is = |(starts, words, _): &&Refused| {
+        (starts.is_empty() || starts.iter().any(|start| head.starts_with(start)))
+            && words.iter().all(|words| words.iter().any(has))
     };
-    known.to_owned()
-}
-
-/// Names the JSON of other tools.
-fn describe_json(head: &[u8]) -> &'static str {
-    let has = |key: &str| memchr::memmem::find(head, key.as_bytes()).is_some();
-    if has("\"rocprofiler-sdk-tool\"") || has("\"rocprofiler_sdk\"") {
-        "results of AMD's rocprofv3; for AMD GPUs, give a trace of the PyTorch profiler"
-    } else if has("\"schema\"")
-        && has("\"nodes\"")
-        && (has("\"ctrl_deps\"") || has("\"rf_id\"") || has("-chakra"))
-    {
-        "an execution trace of PyTorch (Chakra), which has operators without times; give the profiler trace recorded beside it"
-    } else if has("\"segments\"") && has("\"device_traces\"") {
-        "a memory snapshot of PyTorch, which has no times of kernels; give a trace of the PyTorch profiler"
-    } else {
-        "JSON that is not a trace"
+    if let Some((.., what)) = REFUSED.iter().find(is) {
+        return (*what).to_owned();
+    }
+    let start = &head[..head.len().min(60)];
+    match std::str::from_utf8(start) {
+        Ok(text) => format!("text beginning with {:?}", text.lines().next().unwrap_or("")),
+        Err(_) => format!("bytes beginning with {:02x?}", &start[..start.len().min(8)]),
     }
 }
 
@@ -386,7 +426,9 @@ mod tests {
             (b"==7== NVPROF is profiling process 7", "output of nvprof"),
             (b"\"Index\",\"KernelName\",\"gpu-id\"", "a table of AMD's rocprof"),
             (b"PAR1\x15\x04", "of a recipe of nsys"),
-            (b"\x92\x83\xa5frame\x82", "a Proton profile in MessagePack"),
+            (b"\x92\x83\xa5frame\x82", "record with `data=\"trace\"`"),
+            (br#"[{"children": [], "frame": {"name": "ROOT"}, "metrics": {}}]"#, "a Proton profile"),
+            (b"# HELP DCGM_FI_DEV_SM_CLOCK (in MHz)", "the DCGM exporter, which are not needed"),
             (b"\x80\x04\x95\x10\0\0\0\0\0\0\0}", "a memory snapshot of PyTorch"),
             (b"\x0a\x20\x08\x01\x12\x0b/host:CPU", "an XPlane profile"),
             (br#"{"rocprofiler-sdk-tool": [{"metadata": {}}]}"#, "AMD's rocprofv3"),
@@ -398,6 +440,10 @@ mod tests {
             (br#"{"a": 1}"#, "JSON that is not a trace"),
             (b"Start (ns),Duration (ns),CorrId,Name\n1,2,3,4\n", "another table of `nsys stats`"),
             (b"Time (%),Total Time (ns),Num Calls,Avg (ns)\n", "another table of `nsys stats`"),
+            (
+                b" Time (%)  Total Time (ns)  Instances  Name\n --------  ----\n",
+                "`--report cuda_gpu_kern_sum --format csv`",
+            ),
         ] {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), bytes).unwrap();

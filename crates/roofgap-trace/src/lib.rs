@@ -25,7 +25,6 @@ pub mod sqlite;
 pub mod vitals;
 
 mod annotated;
-mod dcgm;
 mod decimal;
 mod error;
 mod format;
@@ -35,7 +34,6 @@ mod model;
 mod nsys;
 mod perfetto;
 mod protobuf;
-mod proton;
 mod stats;
 
 pub use error::ReadError;

@@ -1,5 +1,5 @@
 //! Vitals: energy, power, clocks and users of the GPUs, as the sampler of a session writes them, and the counters of GPUs over time in the
-//! traces of others.
+//! traces of PyTorch and Perfetto.
 
 use crate::{
     Device, DeviceId, Format, LossKind, Losses, Ns, ReadError, SampledCounters, SampledMetric, Trace, input,
@@ -41,14 +41,14 @@ pub struct GpuVitals {
     pub default_limit_w: Option<f64>,
     /// True if the GPU is divided into instances.
     pub is_mig: bool,
+    /// True for counters in a trace, which say less than a file of vitals.
+    pub is_of_trace: bool,
     /// Readings of the energy counter, J, each at a time when it changed.
     pub energy: Vec<(Ns, f64)>,
     /// Power and clocks.
     pub states: Vec<GpuState>,
     /// Activity.
     pub activity: Vec<GpuActivity>,
-    /// Counter of the activity.
-    pub activity_source: &'static str,
     /// Temperature, degrees Celsius.
     pub celsius: Vec<(Ns, f64)>,
     /// Processes that computed on the GPU.
@@ -94,36 +94,24 @@ pub struct GpuUser {
 
 impl Trace {
     /// Returns the vitals of a device: those with its UUID, or where one is not known with its number. Those of a file of vitals go
-    /// before counters in a trace, which name no source of activity.
+    /// before counters in a trace.
     pub fn vitals_of(&self, device: &Device) -> Option<&GpuVitals> {
         let same = |own: &&GpuVitals| match (&device.uuid, &own.uuid) {
             (Some(one), Some(other)) => one.trim_start_matches("GPU-").eq_ignore_ascii_case(other),
             _ => own.number == device.number,
         };
-        self.vitals.iter().filter(same).min_by_key(|own| own.activity_source.is_empty())
+        self.vitals.iter().filter(same).min_by_key(|own| own.is_of_trace)
     }
-}
-
-/// A field of [`GpuVitals`], whose unit its values have; an activity by its place in [`GpuActivity::pct`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Vital {
-    Watts,
-    SmMhz,
-    MemoryMhz,
-    Celsius,
-    Joules,
-    Reasons,
-    Activity(usize),
-    MaxSmMhz,
-    LimitW,
-    DefaultLimitW,
 }
 
 /// A counter in a trace of PyTorch or Perfetto.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Counter {
+enum Counter {
     Sampled(SampledMetric),
-    Vital(Vital),
+    Watts,
+    Celsius,
+    SmMhz,
+    MemoryMhz,
     /// Not needed: it repeats what other events say, or says nothing about time on the GPU.
     Ignored,
 }
@@ -132,10 +120,10 @@ impl Counter {
     /// Returns the counter of a name that a profiler of PyTorch writes, with its unit.
     fn named(name: &str) -> Option<Self> {
         Some(match name {
-            "Power (W)" => Self::Vital(Vital::Watts),
-            "Temperature (C)" => Self::Vital(Vital::Celsius),
-            "SM Clock (MHz)" => Self::Vital(Vital::SmMhz),
-            "Memory Clock (MHz)" => Self::Vital(Vital::MemoryMhz),
+            "Power (W)" => Self::Watts,
+            "Temperature (C)" => Self::Celsius,
+            "SM Clock (MHz)" => Self::SmMhz,
+            "Memory Clock (MHz)" => Self::MemoryMhz,
             // The second is the time of a kernel times the clock.
             "Fan Speed (%)" | "Cycles (Current Kernel)" => Self::Ignored,
             name => Self::Sampled(SampledMetric::of_cupti(name)?),
@@ -171,25 +159,34 @@ impl Readings {
 
     /// Puts the readings, whose times count from `base`, into a trace whose devices are known.
     pub fn settle(mut self, base: Ns, trace: &mut Trace) {
-        let moment = |at: Ns| at.checked_add(base).filter(|at| is_moment(*at));
         self.0.sort_by_key(|reading| (reading.0, reading.1));
         for of_gpu in self.0.chunk_by(|a, b| a.0 == b.0) {
-            let mut own = GpuVitals { number: of_gpu[0].0, ..GpuVitals::default() };
+            let mut vitals = GpuVitals { number: of_gpu[0].0, is_of_trace: true, ..GpuVitals::default() };
             let mut samples = Vec::new();
-            for &(_, at, counter, value) in of_gpu {
-                match (counter, moment(at)) {
-                    (Counter::Sampled(metric), Some(at)) => samples.push((at, metric, value as f32)),
-                    (Counter::Vital(vital), Some(at)) => own.add(at + trace.utc_offset, vital, value),
-                    _ => {}
+            for of_time in of_gpu.chunk_by(|a, b| a.1 == b.1) {
+                let Some(at) = of_time[0].1.checked_add(base).filter(|at| is_moment(*at)) else { continue };
+                let utc = at + trace.utc_offset;
+                let mut state = GpuState { at: utc, ..GpuState::default() };
+                for &(_, _, counter, value) in of_time {
+                    match counter {
+                        Counter::Sampled(metric) => samples.push((at, metric, value as f32)),
+                        Counter::Watts => _ = state.watts.get_or_insert(value),
+                        Counter::SmMhz => _ = state.sm_mhz.get_or_insert(value),
+                        Counter::MemoryMhz => _ = state.memory_mhz.get_or_insert(value),
+                        Counter::Celsius => vitals.celsius.push((utc, value)),
+                        Counter::Ignored => {}
+                    }
+                }
+                if state.watts.or(state.sm_mhz).or(state.memory_mhz).is_some() {
+                    vitals.states.push(state);
                 }
             }
-            if let Some(device) = trace.devices.iter().position(|device| device.number == own.number)
+            if let Some(device) = trace.devices.iter().position(|device| device.number == vitals.number)
                 && !samples.is_empty()
             {
                 trace.sampled.push(SampledCounters::windows(DeviceId(device as u16), &samples));
             }
-            own.settle();
-            trace.vitals.extend((!own.states.is_empty()).then_some(own));
+            trace.vitals.extend((!vitals.states.is_empty()).then_some(vitals));
         }
     }
 }
@@ -203,66 +200,10 @@ impl GpuVitals {
         let covered = last.0.saturating_sub(first.0);
         (covered > 0).then(|| (last.1 - first.1) * lasts as f64 / covered as f64)
     }
-
-    /// Adds a value. All are settled at the end.
-    pub(crate) fn add(&mut self, at: Ns, vital: Vital, value: f64) {
-        let mut state = GpuState { at, ..GpuState::default() };
-        match vital {
-            Vital::Watts => state.watts = Some(value),
-            Vital::SmMhz => state.sm_mhz = Some(value),
-            Vital::MemoryMhz => state.memory_mhz = Some(value),
-            Vital::Reasons => state.reasons = value as u64,
-            Vital::Celsius => return self.celsius.push((at, value)),
-            Vital::Joules => return self.energy.push((at, value)),
-            Vital::Activity(place) => {
-                let mut pct = [None; 3];
-                pct[place] = Some(value);
-                return self.activity.push(GpuActivity { span: (at, at), pct });
-            }
-            Vital::MaxSmMhz => return self.max_sm_mhz = Some(value),
-            Vital::LimitW => return self.limit_w = Some(value),
-            Vital::DefaultLimitW => return self.default_limit_w = Some(value),
-        }
-        self.states.push(state);
-    }
-
-    /// Puts values in order, and joins those of one time. An activity without a start began with the one before.
-    pub(crate) fn settle(&mut self) {
-        self.energy.sort_by_key(|reading| reading.0);
-        // Counters that go back are those of a clock that was set, or of a driver that was loaded again.
-        self.energy.dedup_by(|next, last| next.0 <= last.0 || next.1 < last.1);
-        self.states.sort_by_key(|state| state.at);
-        self.states.dedup_by(|next, last| {
-            let is_same = next.at == last.at;
-            if is_same {
-                last.watts = last.watts.or(next.watts);
-                last.sm_mhz = last.sm_mhz.or(next.sm_mhz);
-                last.memory_mhz = last.memory_mhz.or(next.memory_mhz);
-                last.reasons |= next.reasons;
-            }
-            is_same
-        });
-        self.activity.sort_by_key(|own| own.span.1);
-        self.activity.dedup_by(|next, last| {
-            let is_same = next.span == last.span;
-            if is_same {
-                last.pct = [0, 1, 2].map(|place| last.pct[place].or(next.pct[place]));
-            }
-            is_same
-        });
-        let mut before = None;
-        self.activity.retain_mut(|own| {
-            if own.span.0 == own.span.1 {
-                own.span.0 = before.unwrap_or(own.span.1);
-            }
-            before = Some(own.span.1);
-            own.span.0 < own.span.1
-        });
-    }
 }
 
 /// Tells whether a time can be added to others.
-pub(crate) fn is_moment(at: Ns) -> bool {
+fn is_moment(at: Ns) -> bool {
     (0..1 << 62).contains(&at)
 }
 
@@ -283,7 +224,14 @@ pub fn read(path: &Path) -> Result<Vec<GpuVitals>, ReadError> {
             add(gpu, at, &line);
         }
     }
-    gpus.iter_mut().for_each(GpuVitals::settle);
+    for gpu in &mut gpus {
+        gpu.energy.sort_by_key(|reading| reading.0);
+        // Counters that go back are those of a clock that was set, or of a driver that was loaded again.
+        gpu.energy.dedup_by(|next, last| next.0 <= last.0 || next.1 < last.1);
+        gpu.states.sort_by_key(|state| state.at);
+        gpu.states.dedup_by_key(|state| state.at);
+        gpu.activity.sort_by_key(|activity| activity.span.1);
+    }
     Ok(gpus)
 }
 
@@ -310,7 +258,6 @@ fn device(line: &Value) -> GpuVitals {
         limit_w: number(line, "limit_mw", 1e3),
         default_limit_w: number(line, "default_limit_mw", 1e3),
         is_mig: line["mig"] == true,
-        activity_source: "NVML GPM",
         ..GpuVitals::default()
     }
 }
@@ -400,11 +347,10 @@ mod tests {
 
     #[test]
     fn vitals_of_a_file_go_before_counters_of_a_trace() {
-        let own = |activity_source| GpuVitals { activity_source, ..GpuVitals::default() };
-        for vitals in [["", "DCGM"], ["DCGM", ""]] {
+        let own = |is_of_trace| GpuVitals { is_of_trace, ..GpuVitals::default() };
+        for vitals in [[true, false], [false, true]] {
             let trace = Trace { vitals: vitals.map(own).to_vec(), ..Trace::default() };
-            let found = trace.vitals_of(&Device::default()).map(|own| own.activity_source);
-            assert_eq!(found, Some("DCGM"));
+            assert!(trace.vitals_of(&Device::default()).is_some_and(|own| !own.is_of_trace));
         }
     }
 

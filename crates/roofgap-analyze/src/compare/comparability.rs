@@ -246,8 +246,7 @@ fn timeline(analysis: &Analysis) -> Option<String> {
     let is_on = |kind: &LossKind| analysis.losses.iter().any(|loss| loss.id == kind.id());
     let options: Vec<&str> = OPTIONS.iter().filter(|(kind, _)| is_on(kind)).map(|(_, name)| *name).collect();
     // A report says what its export says.
-    let is_nsys = matches!(source.format.as_str(), "nsys-rep" | "nsys-parquet");
-    let format = if is_nsys { "nsys-sqlite" } else { source.format.as_str() };
+    let format = if source.format == "nsys-rep" { "nsys-sqlite" } else { source.format.as_str() };
     Some(match options.is_empty() {
         true => format.to_owned(),
         false => format!("{format} with {}", options.join(", ")),

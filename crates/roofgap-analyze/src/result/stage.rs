@@ -781,7 +781,7 @@ results! {
         pub tensor_active_pct: Option<f64>,
         /// DRAM traffic divided by the bytes that the model must move; null without a model.
         pub to_model: Option<f64>,
-        /// Source, where it is not sampled counters: `NVML GPM` or `DCGM`, from samples of which 95 % lie in the stage.
+        /// Source, where it is not sampled counters: `NVML GPM`, from samples of which 95 % lie in the stage.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub source: Option<String>,
         /// Number of samples with its operations.

@@ -103,7 +103,7 @@ pub fn add_costs(analysis: &mut Analysis, prices: Prices) {
     }
 }
 
-/// Adds the activity that NVML or DCGM counted to the stages for which no counters were sampled.
+/// Adds the activity that NVML counted to the stages for which no counters were sampled.
 pub fn add_activity(analysis: &mut Analysis, trace: &Trace, index: &StageIndex) {
     let gpus = of_devices(trace);
     let stages = analysis.stages.iter_mut().enumerate().take(index.len());
@@ -161,7 +161,7 @@ fn activity(own: &GpuVitals, spans: &[(Ns, Ns)]) -> Option<MbuMeasured> {
         by_wall_pct: dram,
         sm_active_pct: sm,
         tensor_active_pct: tensor,
-        source: Some(own.activity_source.to_owned()),
+        source: Some("NVML GPM".to_owned()),
         samples: inside.len() as u64,
         interval_ns,
         covered_pct: (100.0 * covered as f64 / all as f64).min(100.0),

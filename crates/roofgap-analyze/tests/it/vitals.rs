@@ -118,7 +118,7 @@ fn vitals_of_another_time_or_none_leave_nothing() {
 #[test]
 fn activity_by_nvml_stands_in_for_sampled_counters() {
     let program = program();
-    let mut own = GpuVitals { activity_source: "NVML GPM", ..vitals(&program, EPOCH) };
+    let mut own = vitals(&program, EPOCH);
     let spans =
         [(0, 9), (10, 39)].map(|(first, last)| (program.trace.ops.start[first], program.trace.ops.end[last]));
     // Windows of 110 ms: the DRAM is busy for 20 % of prefill and 80 % of decode, tensor pipes for 60 % of prefill.

@@ -337,6 +337,6 @@ mod tests {
         let search = Search { named: None, path: Vec::new(), root: None };
         let exporter = Exporter::new(search, Cancel::new());
         let error = open_side(folder.path(), wanted, &Overrides::default(), &exporter).unwrap_err();
-        assert!(error.to_string().contains("nsys export --type parquetdir"), "{error}");
+        assert!(error.to_string().contains("nsys export --type sqlite"), "{error}");
     }
 }

@@ -62,11 +62,6 @@ fn captures_in(folder: &Path) -> Vec<Sniffed> {
         // Totals say less than a timeline and cannot be joined with one.
         .filter(|file| !file.format.is_summary())
         .collect();
-    // What nsys printed of an export may be beside it.
-    let is_other = |file: &Sniffed| file.format.is_timeline() && file.format != SourceFormat::GpuTrace;
-    if found.iter().any(is_other) {
-        found.retain(|file| file.format != SourceFormat::GpuTrace);
-    }
     // The pages of an ncu report may be beside it.
     if found.iter().any(|file| file.format == SourceFormat::NcuReport) {
         let is_page = |format| matches!(format, SourceFormat::NcuRawPage | SourceFormat::NcuDetailsPage);

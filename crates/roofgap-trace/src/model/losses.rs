@@ -66,7 +66,6 @@ losses! {
     RangeNoDomain, "range_unknown_domain", Warning, "ranges whose domain has no name in the capture; taken as the default domain";
     NvtxUnknown, "nvtx_event_not_understood", Info, "NVTX rows of a kind that is not read";
     NameMissing, "name_missing", Warning, "rows whose name id has no string";
-    NameCut, "name_cut", Warning, "rows whose names the input cuts off to fit a column; kernels with the same beginning count as one";
     GraphWhole, "graph_without_nodes", Warning, "graph launches recorded whole; their kernels are not in the capture (record with --cuda-graph-trace=node)";
     NoRuntime, "no_api_calls", Error, "the capture holds GPU work but no API calls; nothing can be attributed to ranges";
     SummaryOnly, "summary_only", Warning, "kernel totals of a summary table; no times of single launches, so no stages, no busy and no idle time";

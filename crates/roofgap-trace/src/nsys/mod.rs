@@ -1,7 +1,6 @@
 //! Recordings of Nsight Systems: SQLite exports (`nsys export --type sqlite`), by looking at which tables and columns exist, and the
 //! reports themselves, read as the same tables.
 
-use crate::format::Detected;
 use crate::sqlite::{Database, Tables};
 use crate::{Format, LossKind, ReadError, Source, SourceFormat, Trace};
 use columns::Strings;
@@ -16,8 +15,6 @@ mod graph_nodes;
 mod host;
 mod identity;
 mod nvtx;
-#[cfg(feature = "parquet")]
-mod parquet;
 mod report;
 
 #[cfg(test)]
@@ -45,30 +42,6 @@ pub const REPORT: Format = Format {
     read: |file, input| file.unpacked(|path| read_report(path, &mut input.trace)),
     ..EXPORT
 };
-
-/// A folder, which [`crate::Sniffed`] knows by its table of strings.
-pub const FOLDER: Format = Format {
-    name: "nsys-parquet",
-    endings: &[],
-    detect: |_| Detected::No,
-    read: |file, input| read_folder(&file.path, &mut input.trace),
-    ..EXPORT
-};
-
-#[cfg(feature = "parquet")]
-fn read_folder(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
-    let folder = parquet::Folder::open(path)?;
-    trace.sources.push(source(&folder, path, SourceFormat::NsysParquet)?);
-    read_tables(&folder, trace)?;
-    name_unread(folder.unread(), trace);
-    Ok(())
-}
-
-#[cfg(not(feature = "parquet"))]
-fn read_folder(path: &Path, _: &mut Trace) -> Result<(), ReadError> {
-    let remedy = "build roofgap with the feature `parquet`, or export with `nsys export --type sqlite`";
-    Err(ReadError::unsupported(path, "a Parquet export of nsys, which this build does not read", remedy))
-}
 
 /// Beginnings of table names of which an export has at least one beside its strings. Old exports without events have only tables
 /// that describe the machine.

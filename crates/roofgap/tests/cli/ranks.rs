@@ -168,36 +168,3 @@ fn a_folder_has_a_timeline_and_its_counters() {
     assert_eq!(sources, ["ncu-raw-csv", "nsys-sqlite"]);
     assert!(!analysis["counters"].as_array().unwrap().is_empty());
 }
-
-#[cfg(feature = "parquet")]
-#[test]
-fn a_folder_of_tables_is_one_capture() {
-    let [tables, database] = ["llama4.parquetdir", "llama4.sqlite.gz"]
-        .map(|name| analysis(&[fixture(&format!("nsys-report/{name}")).to_str().unwrap()]));
-    assert_eq!(tables["sources"][0]["format"], "nsys-parquet");
-    assert_eq!(tables["stages"], database["stages"]);
-}
-
-#[test]
-fn metrics_of_dcgm_become_vitals_of_a_capture() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("dcgm.prom");
-    // The kernels run for 101 ms from here.
-    let first = 1_794_703_705_754_u64;
-    let mut text = String::new();
-    for at in 0..100 {
-        for (name, value) in [
-            ("SM_CLOCK", 1575.0),
-            ("POWER_USAGE", 690.0),
-            ("TOTAL_ENERGY_CONSUMPTION", 690.0 * f64::from(at)),
-        ] {
-            text += &format!("DCGM_FI_DEV_{name}{{gpu=\"0\"}} {value} {}\n", first + u64::from(at as u32));
-        }
-    }
-    std::fs::write(&path, text).unwrap();
-    let capture = fixture("h200/llama4.kineto.json.gz");
-    let analysis = analysis(&[capture.to_str().unwrap(), path.to_str().unwrap()]);
-    assert_eq!(analysis["vitals"]["gpus"][0]["sm_mhz"], 1575.0, "{}", analysis["vitals"]);
-    let joules = analysis["vitals"]["energy"]["meter_j"].as_f64().unwrap();
-    assert!((joules - 68.3).abs() < 0.5, "99 ms at 690 W: {joules}");
-}

@@ -167,29 +167,15 @@ fn a_report_is_as_its_export() {
     assert!(compared > 0);
 }
 
-/// The same export with a Parquet file a table, of which nsys leaves out the environment. DuckDB has the sums.
-#[cfg(feature = "parquet")]
 #[test]
-fn a_folder_of_tables_is_as_the_database() {
-    let folder = fixture("llama4.parquetdir");
-    assert_same(&folder, &fixture("llama4.sqlite.gz"));
-    let trace = read(&folder);
-    let kernels = (0..trace.ops.len()).filter(|row| trace.ops.kind[*row] == OpKind::Kernel);
-    let times: Vec<i64> = kernels.map(|row| trace.ops.end[row] - trace.ops.start[row]).collect();
-    assert_eq!((times.len(), times.iter().sum()), (587, 1_897_884));
-    let calls = std::iter::zip(&trace.calls.start, &trace.calls.end).map(|(start, end)| end - start);
-    assert_eq!((trace.calls.len(), calls.sum()), (1293, 6_206_852));
-    let unread: Vec<_> = trace.losses.messages(LossKind::TableNotRead).collect();
-    assert_eq!(unread, [("GENERIC_EVENTS", 150)]);
-    assert_eq!(trace.sources[0].tool_version.as_deref(), Some("2023.4.4.54"));
-}
-
-#[test]
-fn a_folder_of_arrow_files_is_refused_by_name() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("StringIds.arrow"), b"").unwrap();
-    let error = crate::read(&[folder.path().to_path_buf()]).unwrap_err().to_string();
-    assert!(error.contains("an Arrow export of nsys"), "{error}");
+fn folders_of_tables_are_refused_by_name() {
+    for (table, named) in [("StringIds.arrow", "an Arrow export"), ("StringIds.parquet", "a Parquet export")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(table), b"").unwrap();
+        let error = crate::read(&[folder.path().to_path_buf()]).unwrap_err().to_string();
+        assert!(error.contains(named) && error.contains("nsys export --type sqlite"), "{error}");
+    }
 }
 
 #[test]
