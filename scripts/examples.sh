@@ -13,8 +13,8 @@ if [ -z "${ROOFGAP:-}" ]; then
 fi
 
 "$ROOFGAP" analyze --quiet fixtures/h200/llama4.sqlite.gz fixtures/ncu/llama4_light_raw_base.csv.gz --model crates/roofgap/demo/config.json \
-    --prompt-tokens 256 --new-tokens 8 --out "$dest/llama_h200" >/dev/null
-"$ROOFGAP" analyze --quiet fixtures/h200/dsocr2.sqlite.gz --model deepseek_ocr2 --prompt-tokens 512 --new-tokens 8 \
+    --set workload.prompt_tokens=256 --set workload.tokens=8 --out "$dest/llama_h200" >/dev/null
+"$ROOFGAP" analyze --quiet fixtures/h200/dsocr2.sqlite.gz --model deepseek_ocr2 --set workload.prompt_tokens=512 --set workload.tokens=8 \
     --out "$dest/deepseek_ocr2_h200" >/dev/null
 "$ROOFGAP" analyze --quiet fixtures/vllm/vllm_dense_graph.kineto.json.gz --out "$dest/vllm_h200" >/dev/null
 # Large, and the same for every capture in form; the schema describes it.

@@ -92,7 +92,7 @@ def kill_after(process, longest):
 
 def profile_arguments(bench):
     tools = [f"profiling.{tool}.path='{STAND_INS / tool}'" for tool in ("nsys", "ncu")]
-    return ["profile", *tools, "profiling.timeline=nsys", "run.min_free_bytes=1MB", f"artifacts.stage2_dir='{bench.folder}/runs'", "--", "sh", "-c", f"echo {SECRET}; sleep 0.1"]
+    return ["profile", *tools, "profiling.timeline=nsys", f"artifacts.stage2_dir='{bench.folder}/runs'", "--", "sh", "-c", f"echo {SECRET}; sleep 0.1"]
 
 
 def profile(bench, longest):
@@ -187,7 +187,7 @@ def prune(bench, longest):
     name = lambda path: str(path.relative_to(run)).removesuffix(".gz")
     contents = lambda: {name(path): content(path) for path in run.rglob("*") if path.is_file() and not path.name.startswith(".")}
     before = contents()
-    arguments = ("runs", "prune", "--keep", "0", f"--dir={bench.folder}/runs")
+    arguments = ("runs", "prune", "retention.keep=0", f"--dir={bench.folder}/runs")
     killed = kill_after(bench.start(*arguments), longest)
     bench.is_quiet()
     assert contents() == before, "a file is lost or changed"

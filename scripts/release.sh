@@ -87,10 +87,13 @@ open(sys.argv[2], "wb").write(wheel.read(name))' "$wheel" "$scratch/$folder/roof
         "$program" demo --no-browser --out "$scratch/demo" >"$scratch/demo.txt"
         "$program" serve --help >/dev/null
         "$program" mcp --help >/dev/null
+        # The commands that write them are a feature of their own, which no program of a release has.
+        cargo build --quiet --locked -p roofgap --features "$features,manual"
+        manual=$output/debug/roofgap
         for shell in bash elvish fish powershell zsh; do
-            "$program" completions "$shell" >"$scratch/common/completions/roofgap.$shell"
+            "$manual" completions "$shell" >"$scratch/common/completions/roofgap.$shell"
         done
-        "$program" man >"$scratch/common/roofgap.1"
+        "$manual" man >"$scratch/common/roofgap.1"
         cp LICENSE-APACHE LICENSE-MIT CHANGELOG.md "$scratch/common/"
     else
         echo "NOT RUN: $(basename "$wheel"): not the architecture of this machine"

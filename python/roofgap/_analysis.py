@@ -48,8 +48,8 @@ def load_kernels(path: Path, *more: Path, events: bool = False, library: str | N
 def _options(model: Path | None, prompt_tokens: int | None, new_tokens: int | None, stages: dict[str, str] | None) -> list[str]:
     named = {
         "--model": None if model is None else os.fspath(model),
-        "--prompt-tokens": prompt_tokens,
-        "--new-tokens": new_tokens,
+        "--set=workload.prompt_tokens": prompt_tokens,
+        "--set=workload.tokens": new_tokens,
     }
     options = [f"{name}={value}" for name, value in named.items() if value is not None]
     return options + [f"--stage={name}={pattern}" for name, pattern in (stages or {}).items()]

@@ -78,7 +78,7 @@ pub fn model_share(trace: &Trace, program: Option<&Account>, stated: Option<u32>
     let rank = job.rank.map_or_else(|| "one rank".to_owned(), |rank| format!("rank {rank}"));
     ModelShare::Unknown(format!(
         "the capture holds {rank} of a job with {ranks} ranks, and its process groups do not tell which share of the model a rank has; \
-         --tp N says how many ranks share each layer"
+         --set model.tp=N says how many ranks share each layer"
     ))
 }
 
@@ -98,7 +98,7 @@ fn share_of_engine(parts: &BTreeMap<String, u64>, ranks: u32) -> Option<ModelSha
     } else if expert > 1 {
         ModelShare::Unknown(format!(
             "the engine divides the experts among {expert} ranks, and nothing tells how many tokens go to those of this rank; \
-             --tp N --ep {expert} takes the tokens to be even"
+             --set model.tp=N --set model.ep={expert} takes the tokens to be even"
         ))
     } else if tensor > 1 {
         ModelShare::TensorParallel { ranks: u32::try_from(tensor).ok()? }
@@ -145,7 +145,7 @@ mod tests {
         let trace = Trace { distributed: Some(job), ..Trace::default() };
         assert_eq!(model_share(&trace, None, Some(1)), whole);
         assert!(
-            matches!(model_share(&trace, None, None), ModelShare::Unknown(why) if why.contains("--tp N"))
+            matches!(model_share(&trace, None, None), ModelShare::Unknown(why) if why.contains("model.tp=N"))
         );
     }
 

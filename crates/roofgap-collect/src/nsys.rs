@@ -46,8 +46,6 @@ pub struct NsysProfile {
     pub cpuctxsw: String,
     /// Granularity of CUDA graph records.
     pub graph: GraphTrace,
-    /// Record CUDA events. They add overhead and the analysis does not use them.
-    pub events: bool,
     /// Record only inside this range.
     pub capture_range: Option<CaptureRange>,
     /// User arguments, placed before the program.
@@ -86,7 +84,8 @@ impl NsysProfile {
         line = line.option("--sample", &self.sample).option("--cpuctxsw", &self.cpuctxsw);
         for (option, value) in [
             ("--cuda-graph-trace", self.graph.as_str()),
-            ("--cuda-event-trace", if self.events { "true" } else { "false" }),
+            // They add overhead and the analysis does not use them.
+            ("--cuda-event-trace", "false"),
             // Serving engines work in children made by fork without exec.
             ("--trace-fork-before-exec", "true"),
         ] {

@@ -1,6 +1,6 @@
 //! The printer: answers go to stdout, everything else to stderr. No other module writes to either.
 
-use crate::args::ColorWhen;
+use crate::args::{ColorWhen, Format, Global};
 use anstream::{AutoStream, ColorChoice};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -24,6 +24,7 @@ const CLEAR_LINE: &str = "\r\x1b[2K";
 pub struct Printer {
     quiet: bool,
     verbose: bool,
+    format: Format,
     /// Place of answers.
     screen: Screen,
     /// Place of everything else.
@@ -32,7 +33,8 @@ pub struct Printer {
 }
 
 impl Printer {
-    pub fn new(quiet: bool, verbose: bool, color: ColorWhen) -> Self {
+    pub fn new(global: &Global) -> Self {
+        let Global { quiet, verbose, color, format, .. } = *global;
         // The choice of a stream respects NO_COLOR, CLICOLOR and TERM.
         let colored = |choice: ColorChoice| match color {
             ColorWhen::Auto => choice != ColorChoice::Never,
@@ -42,6 +44,7 @@ impl Printer {
         Self {
             quiet,
             verbose,
+            format,
             screen: Screen {
                 color: colored(AutoStream::choice(&stdout())),
                 width: width(terminal_size_of(stdout())),
@@ -52,6 +55,11 @@ impl Printer {
             },
             live: stderr().is_terminal() && !quiet,
         }
+    }
+
+    /// Returns the format of answers.
+    pub fn format(&self) -> Format {
+        self.format
     }
 
     /// Returns the width and the colours of answers.

@@ -26,8 +26,8 @@ for _ in $(seq 260); do
     sleep 0.5
 done
 say "the server is ready"
-"$roofgap" load --url "http://127.0.0.1:$port" --concurrency "${CONCURRENCY:-16}" --prompt-tokens 128 --output-tokens 64 --vocabulary 900 \
-    --warmup 32 --requests 100000 --duration "${LOAD_S:-85}s" --account "$out/load.json" > "$out/load.txt" 2>&1 &
+"$roofgap" load --url "http://127.0.0.1:$port" --concurrency "${CONCURRENCY:-16}" load.prompt_tokens=128 load.output_tokens=64 load.vocabulary=900 \
+    load.warmup=32 --requests 100000 "load.duration=${LOAD_S:-85}s" --account "$out/load.json" > "$out/load.txt" 2>&1 &
 loading=$!
 sleep 4
 capture() { # NAME SECONDS OPTION...

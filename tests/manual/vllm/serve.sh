@@ -13,7 +13,7 @@ mkdir -p "$out"
 "$python" "$here/model.py" "$out/model" || exit 2
 server=("$python" -m vllm.entrypoints.openai.api_server --model "$out/model" --served-model-name m --load-format dummy
     --max-model-len 2048 --gpu-memory-utilization 0.3 --port "$port" --no-enable-prefix-caching)
-load=(--concurrency "${CONCURRENCY:-16}" --prompt-tokens "${PROMPT:-128}" --output-tokens "${TOKENS:-128}" --vocabulary 900 --url "http://127.0.0.1:$port")
+load=(--concurrency "${CONCURRENCY:-16}" "load.prompt_tokens=${PROMPT:-128}" "load.output_tokens=${TOKENS:-128}" load.vocabulary=900 --url "http://127.0.0.1:$port")
 failed=0
 
 # 1. A session: warm-up, then load.
@@ -31,7 +31,7 @@ for _ in $(seq 240); do
     kill -0 "$watched" 2>/dev/null || { tail -n 20 "$out/watch.log" >&2; exit 1; }
     sleep 0.5
 done
-"$roofgap" load "${load[@]}" --requests 3000 --duration 10s --warmup 16 --account "$out/load.json" > "$out/load.txt" 2>&1 &
+"$roofgap" load "${load[@]}" --requests 3000 load.duration=10s load.warmup=16 --account "$out/load.json" > "$out/load.txt" 2>&1 &
 loading=$!
 sleep 4
 "$roofgap" capture latest --for 3s --out "$out/capture"

@@ -123,7 +123,7 @@ const KNOBS: [KnobRule; 6] = [
         applies: "the weights are in 32 bits",
         changes: |case| {
             let wide = ["fp32", "f32", "float32"].contains(&case.hf()?.dtype.as_str());
-            wide.then(|| vec![set("workload.dtype", "bf16")])
+            wide.then(|| vec![set("model.dtype", "bf16")])
         },
     },
 ];

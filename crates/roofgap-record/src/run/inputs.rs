@@ -1,6 +1,5 @@
 //! The inputs of a session: the manifest, a YAML list of images and prompts, and the record `inputs.yaml`.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use roofgap_base::file::{hash_file, read_text};
@@ -81,52 +80,16 @@ impl ManifestItem {
 /// Bytes of text for one token, where no tokenizer counts them: the usual mean of English text.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// Most pixels of the side of an image for the embedded model: DeepSeek-OCR scales larger ones down to it.
-const LARGEST_IMAGE: u32 = 1024;
-
-/// Step of the side of an image for the embedded model, pixels.
-const IMAGE_STEP: u32 = 64;
-
 impl Manifest {
-    /// Returns the options of the embedded model: the length of each prompt, and the side of the largest image.
+    /// Returns the options of the embedded model: the length of each prompt, and whether it has an image.
     pub fn embedded_options(&self, prompt_tokens: u32) -> Vec<String> {
-        let mut options = Vec::new();
-        for item in &self.items {
+        let option = |item: &ManifestItem| {
             let own = item.prompt.as_ref().map(|text| text.len().div_ceil(BYTES_PER_TOKEN).max(1));
-            let tokens = own.unwrap_or(prompt_tokens as usize);
             let image = if item.image.is_some() { "+image" } else { "" };
-            options.push(format!("--prompt={tokens}{image}"));
-        }
-        let images = self.items.iter().filter_map(|item| item.image.as_deref());
-        let side = images.filter_map(image_size).map(|(width, height)| width.max(height)).max();
-        let side = side.map(|side| side.min(LARGEST_IMAGE).next_multiple_of(IMAGE_STEP));
-        options.extend(side.map(|side| format!("--image-size={side}")));
-        options
+            format!("--prompt={}{image}", own.unwrap_or(prompt_tokens as usize))
+        };
+        self.items.iter().map(option).collect()
     }
-}
-
-/// Reads the width and the height of a PNG or JPEG image, pixels; `None` for other files.
-fn image_size(path: &Path) -> Option<(u32, u32)> {
-    let mut head = Vec::new();
-    let file = std::fs::File::open(path).ok()?;
-    file.take(1 << 20).read_to_end(&mut head).ok()?;
-    let number = |at: usize, bytes: usize| {
-        let field = head.get(at..at + bytes)?;
-        Some(field.iter().fold(0_u32, |sum, byte| sum << 8 | u32::from(*byte)))
-    };
-    if head.starts_with(b"\x89PNG\r\n\x1a\n") {
-        return Some((number(16, 4)?, number(20, 4)?));
-    }
-    let mut at = 2;
-    while head.starts_with(b"\xff\xd8") && head.get(at) == Some(&0xff) {
-        let (marker, length) = (*head.get(at + 1)?, number(at + 2, 2)? as usize);
-        // The frames of the codings have the size; three markers of that range are none.
-        if matches!(marker, 0xc0..=0xcf) && !matches!(marker, 0xc4 | 0xc8 | 0xcc) {
-            return Some((number(at + 7, 2)?, number(at + 5, 2)?));
-        }
-        at += 2 + length;
-    }
-    None
 }
 
 /// The document `inputs.yaml`.
@@ -159,7 +122,7 @@ pub fn write_inputs(context: &mut PhaseContext<'_>, read_by_program: &[PathBuf])
             }
         }
     }
-    let yaml = to_yaml(&InputList { schema: "roofgap.inputs/1", inputs }).map_err(Error::from);
+    let yaml = to_yaml(&InputList { schema: "roofgap.inputs/1", inputs }).map_err(Error::of);
     match yaml.and_then(|yaml| context.run_dir.write("inputs.yaml", yaml.as_bytes())) {
         Ok(path) => {
             context.record.output(PhaseName::Preflight, &path);
@@ -239,22 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn the_embedded_model_takes_lengths_and_sizes() {
-        let folder = tempfile::tempdir().unwrap();
-        let png =
-            [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".as_slice(), &300_u32.to_be_bytes(), &700_u32.to_be_bytes()];
-        let jpeg = b"\xff\xd8\xff\xe0\0\x04xx\xff\xc2\0\x0b\x08\x01\x00\x02\x80\x03";
-        for (name, bytes) in
-            [("a.png", png.concat()), ("b.jpg", jpeg.to_vec()), ("c.gif", b"GIF89a".to_vec())]
-        {
-            std::fs::write(folder.path().join(name), bytes).unwrap();
-        }
-        let size = |name: &str| image_size(&folder.path().join(name));
-        assert_eq!((size("a.png"), size("b.jpg"), size("c.gif")), (Some((300, 700)), Some((640, 256)), None));
-        let path = folder.path().join("inputs.yaml");
-        std::fs::write(&path, "- {image: a.png, prompt: Read it all.}\n- b.jpg\n- Hello\n").unwrap();
-        let options = Manifest::read(&path).unwrap().embedded_options(64);
-        assert_eq!(options, ["--prompt=3+image", "--prompt=64+image", "--prompt=2", "--image-size=704"]);
+    fn the_embedded_model_takes_lengths() {
+        let found = read("- {image: page.png, prompt: Read it all.}\n- page.png\n- Hello\n").unwrap();
+        assert_eq!(found.embedded_options(64), ["--prompt=3+image", "--prompt=64+image", "--prompt=2"]);
     }
 
     #[test]

@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use roofgap_analyze::Engine;
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::program::{Annotation, ProgramContext, Scripts, launcher};
-use roofgap_runs::config::settings::{Workload, WorkloadKind};
-use roofgap_runs::config::traffic::Load;
+use roofgap_runs::config::settings::{Load, Workload, WorkloadKind};
 use roofgap_runs::config::{Config, model};
 use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::context::PhaseCommand;
 use super::inputs::Manifest;
@@ -206,7 +205,7 @@ impl Program {
         let options = [
             ("--name", text(&model.name)),
             ("--revision", text(&model.revision)),
-            ("--dtype", Some(workload.dtype.as_ref().unwrap_or(&model.dtype).into())),
+            ("--dtype", Some((&model.dtype).into())),
             ("--device", Some((&workload.device).into())),
             ("--prompt-tokens", workload.prompt_tokens.and_then(number)),
             ("--new-tokens", workload.tokens.and_then(|tokens| number(tokens.min(most_tokens)))),
@@ -240,10 +239,10 @@ impl Program {
     }
 }
 
-/// Builds `roofgap load OPTION... -- SERVER ARG...`. Under ncu, which replays every kernel, one round of short requests is enough.
+/// Builds `roofgap load OVERRIDE... -- SERVER ARG...`. Under ncu, which replays every kernel, one round of short requests is enough.
 fn load_words(executable: &Path, config: &Config, phase: PhaseName) -> Vec<OsString> {
     let server = &config.server;
-    let (mut load, mut ready_timeout) = (Load { prompts: None, ..config.load.clone() }, server.ready_timeout);
+    let (mut load, mut ready_timeout) = (config.load.clone(), server.ready_timeout);
     if phase == PhaseName::Counters {
         // A server starts and answers more slowly under ncu, and requests at a rate would pile up.
         ready_timeout.0 *= COUNTER_PATIENCE;
@@ -257,26 +256,17 @@ fn load_words(executable: &Path, config: &Config, phase: PhaseName) -> Vec<OsStr
             ..load
         };
     }
-    let of_server = json!({
-        "url": server.url,
-        "ready_timeout": ready_timeout,
-        "grace": config.run.grace,
-        "seed": config.workload.seed,
+    load.prompts = load.prompts.map(absolute);
+    let keys = json!({
+        "server": { "url": server.url, "ready_timeout": ready_timeout },
+        "run": { "grace": config.run.grace },
+        "workload": { "seed": config.workload.seed },
+        "load": load,
     });
-    let load = serde_json::to_value(&load).unwrap_or_default();
     let mut words: Vec<OsString> = vec![executable.into(), "load".into()];
-    // Options have the names of the keys.
-    for (key, value) in [of_server, load].iter().filter_map(Value::as_object).flatten() {
-        let value = match value {
-            Value::Null => continue,
-            Value::String(text) => text.clone(),
-            value => value.to_string(),
-        };
-        words.push(format!("--{}={value}", key.replace('_', "-")).into());
-    }
-    if let Some(path) = &config.load.prompts {
-        words.push("--prompts".into());
-        words.push(absolute(path.clone()).into());
+    for (section, values) in keys.as_object().into_iter().flatten() {
+        let values = values.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+        words.extend(values.map(|(key, value)| format!("{section}.{key}={value}").into()));
     }
     words.push("--".into());
     words.extend(config.workload.words());
@@ -312,7 +302,7 @@ fn embedded_args(workload: &Workload, manifest: Option<&Manifest>, phase: PhaseN
         ("--new-tokens", number(workload.tokens)),
         ("--repeats", number(Some(repeats))),
         ("--warmup", number(Some(workload.warmup))),
-        ("--image-size", number(workload.image_size.filter(|_| manifest.is_none()))),
+        ("--image-size", number(workload.image_size)),
         ("--threads", number(workload.threads)),
     ];
     let given = options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
@@ -391,23 +381,27 @@ mod tests {
         let argv = words(&program, PhaseName::Baseline);
         assert_eq!(argv[..2], ["/bin/roofgap", "load"]);
         for word in [
-            "--rate=2.5",
-            "--requests=64",
-            "--warmup=8",
-            "--prompt-tokens=900",
-            "--output-tokens=128",
-            "--good-ttft=0.5s",
+            "load.rate=2.5",
+            "load.requests=64",
+            "load.warmup=8",
+            "load.prompt_tokens=900",
+            "load.output_tokens=128",
+            "load.good_ttft=\"0.5s\"",
         ] {
             assert!(argv.contains(&word.to_owned()), "{word} in {argv:?}");
         }
         assert!(argv.ends_with(&["--", "vllm", "serve", "m"].map(str::to_owned)));
         let counters = words(&program, PhaseName::Counters);
-        for word in
-            ["--requests=8", "--warmup=0", "--output-tokens=8", "--ready-timeout=30m", "--timeout=15m"]
-        {
+        for word in [
+            "load.requests=8",
+            "load.warmup=0",
+            "load.output_tokens=8",
+            "server.ready_timeout=\"30m\"",
+            "load.timeout=\"15m\"",
+        ] {
             assert!(counters.contains(&word.to_owned()), "{word} in {counters:?}");
         }
-        assert!(!counters.iter().any(|word| word.starts_with("--rate")), "{counters:?}");
+        assert!(!counters.iter().any(|word| word.starts_with("load.rate")), "{counters:?}");
     }
 
     #[test]
@@ -435,7 +429,7 @@ mod tests {
             "+model.set.num_hidden_layers=2",
             "model.name=tiny",
             "model.revision=main",
-            "workload.dtype=bf16",
+            "model.dtype=bf16",
             "workload.device=cpu",
             "workload.prompt='-what is this?'",
             "workload.image_size=64",

@@ -365,26 +365,13 @@ fn quote(value: &str) -> String {
     if !value.is_empty() && value.chars().all(plain) {
         return value.to_owned();
     }
-    let mut quoted = String::from("'");
-    let mut backslashes = 0;
-    for c in value.chars() {
-        match c {
-            '\\' => backslashes += 1,
-            _ => {
-                // Backslashes are doubled only before a quote.
-                let written = if c == '\'' { backslashes * 2 } else { backslashes };
-                quoted.extend(std::iter::repeat_n('\\', written));
-                backslashes = 0;
-                if c == '\'' {
-                    quoted.push('\\');
-                }
-                quoted.push(c);
-            }
-        }
-    }
-    quoted.extend(std::iter::repeat_n('\\', backslashes * 2));
-    quoted.push('\'');
-    quoted.replace("${", "\\${")
+    // Backslashes are doubled only before a quote.
+    let escaped = |part: &str| {
+        let backslashes = part.len() - part.trim_end_matches('\\').len();
+        format!("{part}{}", "\\".repeat(backslashes))
+    };
+    let parts: Vec<String> = value.split('\'').map(escaped).collect();
+    format!("'{}'", parts.join("\\'")).replace("${", "\\${")
 }
 
 fn last_lines(text: &str, count: usize) -> String {

@@ -10,7 +10,7 @@ mod run;
 mod server;
 mod stats;
 
-pub use roofgap_runs::config::traffic::Load;
+pub use roofgap_runs::config::settings::Load;
 pub use run::{LoadRun, run};
 pub use server::{ServerProps, serve_and_load};
 

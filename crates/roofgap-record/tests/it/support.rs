@@ -74,7 +74,6 @@ impl Bench {
             format!("profiling.nsys.path='{}'", self.path("no/nsys").display()),
             format!("profiling.ncu.path='{}'", self.path("no/ncu").display()),
             "run.grace=200ms".to_owned(),
-            "run.min_free_bytes=1MB".to_owned(),
             // Whoever runs the tests may hide GPUs from them.
             "+workload.env.CUDA_VISIBLE_DEVICES='0'".to_owned(),
         ];

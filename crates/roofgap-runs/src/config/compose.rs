@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use roofgap_base::error::Error;
+use serde_json::Value;
+
 use super::overrides::Override;
 use super::presets::{FOLLOWS_MODE, Presets, read_user_file};
 use super::settings::Config;
-use super::tree::{self, GROUPS, Node, Origin, Value};
-use super::{ConfigError, original};
+use super::tree::{self, Choices, GROUPS, Leaf, Origin, Tree};
+use super::original;
 use crate::run_dir::ORIGINAL_BASE;
 
 /// Schema of a resolved configuration, which has every value.
@@ -14,7 +17,7 @@ const SCHEMA: &str = "roofgap.config/1";
 /// Option of `model` that names none.
 const NO_MODEL: &str = "auto";
 /// Modes. A group that follows the mode has an option of each name.
-const MODES: &[&str] = &["deep", "light"];
+const MODES: [&str; 2] = ["deep", "light"];
 
 /// Sources of a configuration.
 #[derive(Debug, Clone, Default)]
@@ -34,227 +37,214 @@ pub struct ConfigProps {
 pub struct Composed {
     /// Typed values.
     pub config: Config,
-    /// Chosen option of each group.
-    pub choices: Vec<Choice>,
     /// What was left out of the folder of presets.
     pub notes: Vec<String>,
-    tree: Node,
-}
-
-/// Chosen option of a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
-    /// Group.
-    pub group: String,
-    /// Option.
-    pub option: String,
-    /// True for a choice that follows `run.mode`.
-    pub follows_mode: bool,
-    /// Origin of the choice.
-    pub origin: Origin,
-}
-
-/// A value with its origin, as text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explained {
-    /// Dotted key.
-    pub key: String,
-    /// Value as JSON.
-    pub json: serde_json::Value,
-    /// Origin.
-    pub origin: String,
+    /// Every value.
+    tree: Tree,
+    /// Chosen option of each group; one that follows the mode is [`FOLLOWS_MODE`].
+    choices: Choices,
 }
 
 /// Composes presets, the user's folder, a file and overrides into one configuration.
-pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
+pub fn compose(props: &ConfigProps) -> Result<Composed, Error> {
     check_program(&props.program)?;
     let presets = Presets::open(props.config_dir.as_deref())?;
-    let profiling = profiling_preset(&presets, &props.overrides)?;
+    let profiling = presets.all_of_profiling(&props.overrides)?;
     let mut layers = Layers::read(props, &presets)?;
     layers.choose_on_the_command_line(profiling.is_some(), &props.program)?;
     layers.choose_by_runner(&presets)?;
     layers.choose_by_model();
-    let (mut tree, choices) = layers.options(&presets)?;
-    let Layers { base, overrides, file, .. } = layers;
-    if let Some(preset) = profiling {
-        tree::check_at(&preset, &base, &["profiling"])?;
-        let mut map = Node::map(preset.origin.clone());
-        map.set(&["profiling"], preset);
-        tree.lay_over(map);
+    let mut tree = layers.lay_options(&presets)?;
+    for layer in profiling.into_iter().chain(layers.file.map(|file| file.tree)) {
+        layers.base.check(&layer)?;
+        tree.lay_over(layer);
     }
-    if let Some(file) = file {
-        tree.lay_over(file.tree);
-    }
-    for change in overrides.iter().filter(|change| group_of(&change.key).is_none()) {
-        apply(change, &mut tree, &base)?;
+    for change in layers.overrides.iter().filter(|change| group_of(&change.key).is_none()) {
+        apply(change, &mut tree, &layers.base)?;
     }
     if !props.program.is_empty() {
-        let items = props.program.iter().map(|arg| Node::text(arg, Origin::Program));
-        tree.set(&["workload", "program"], Node::new(Value::List(items.collect()), Origin::Program));
+        tree.set("workload.program", Leaf { value: props.program.clone().into(), origin: Origin::Program });
     }
     keep_original_folder(&mut tree, &props.overrides);
-    let config = typed(&tree)?;
+    let config: Config = serde_path_to_error::deserialize(&tree.to_json()).map_err(|error| {
+        let key = error.path().to_string();
+        tree.refused(&key, readable(&error.into_inner().to_string()))
+    })?;
     if let Some((key, why)) = config.contradiction() {
-        return Err(value_error(&tree, key, why));
+        return Err(tree.refused(key, why));
     }
-    Ok(Composed { config, choices, notes: presets.into_notes(), tree })
+    Ok(Composed { config, notes: presets.into_notes(), tree, choices: layers.choices })
 }
 
 /// The layers of a configuration while its options are chosen.
 struct Layers {
     /// Every key with its default.
-    base: Node,
-    /// Chosen option of each group, as written.
-    defaults: Vec<(String, Node)>,
+    base: Tree,
+    choices: Choices,
     overrides: Vec<Override>,
     file: Option<UserFile>,
     /// Groups whose option the command line chooses.
-    chosen_here: Vec<String>,
+    typed: Vec<String>,
+}
+
+/// File given by `--config`.
+struct UserFile {
+    tree: Tree,
+    /// True for the configuration of a run, which has every value.
+    resolved: bool,
 }
 
 impl Layers {
-    fn read(props: &ConfigProps, presets: &Presets) -> Result<Self, ConfigError> {
-        let (base, mut defaults) = presets.base()?;
+    fn read(props: &ConfigProps, presets: &Presets) -> Result<Self, Error> {
+        let (base, mut choices) = presets.base()?;
         let mut overrides = Vec::new();
         for text in &props.overrides {
             overrides.extend(original::overrides(text)?);
         }
-        let mut file = props.config.as_deref().map(|path| UserFile::read(path, &base)).transpose()?;
-        if let Some(file) = &mut file {
-            tree::choose_all(&mut defaults, std::mem::take(&mut file.defaults))?;
+        let mut file = None;
+        if let Some(path) = &props.config {
+            let mut tree = read_user_file(path, "")?;
+            let schema = tree.take("schema").into_first().map(|(_, leaf)| leaf);
+            if let Some(other) = schema.as_ref().filter(|leaf| leaf.value != SCHEMA) {
+                return Err(other.refused("schema", format!("this version reads {SCHEMA}")));
+            }
+            tree::choose(&mut choices, tree::take_defaults(&mut tree, "defaults")?)?;
+            base.check(&tree)?;
+            file = Some(UserFile { tree, resolved: schema.is_some() });
         }
-        Ok(Self { base, defaults, overrides, file, chosen_here: Vec::new() })
+        Ok(Self { base, choices, overrides, file, typed: Vec::new() })
     }
 
     /// Takes the choices of the overrides; a program chooses the workload that runs it.
-    fn choose_on_the_command_line(
-        &mut self,
-        all_of_profiling: bool,
-        program: &[String],
-    ) -> Result<(), ConfigError> {
-        for choice in &self.overrides.clone() {
-            if let Some((group, folder)) = group_of(&choice.key) {
-                let of_all = all_of_profiling && !choice.text.contains(group);
-                let node = match of_all {
-                    true => Node::text(FOLLOWS_MODE, choice.origin()),
-                    false => choice_of(choice, folder)?,
-                };
-                self.choose(group, node)?;
-            }
+    fn choose_on_the_command_line(&mut self, of_all: bool, program: &[String]) -> Result<(), Error> {
+        for choice in &self.overrides {
+            let Some((group, folder)) = group_of(&choice.key) else { continue };
+            let why = match choice.plain() {
+                None => "it cannot be removed",
+                Some("") => "the option is missing",
+                Some(option) => {
+                    let option = match folder {
+                        // The preset of all of `profiling` lies over the options of its groups.
+                        _ if of_all && !choice.text.contains(group) => FOLLOWS_MODE.to_owned(),
+                        "" => option.to_owned(),
+                        folder => format!("{folder}/{option}"),
+                    };
+                    self.choices.insert(group.to_owned(), Leaf::text(option, choice.origin()));
+                    self.typed.push(group.to_owned());
+                    continue;
+                }
+            };
+            let key = &choice.key;
+            return Err(Override::wrong(&choice.text, format!("{key} is a group: {why}; write {key}=OPTION")));
         }
-        if !program.is_empty() && !self.chosen_here.iter().any(|group| group == "workload") {
-            let node = Node::text("command", Origin::Program);
-            self.choose("workload", node)?;
+        if !program.is_empty() && !self.typed.iter().any(|group| group == "workload") {
+            self.choices.insert("workload".to_owned(), Leaf::text("command", Origin::Program));
+            self.typed.push("workload".to_owned());
         }
         Ok(())
     }
 
-    fn choose(&mut self, group: &str, option: Node) -> Result<(), ConfigError> {
-        self.chosen_here.push(group.to_owned());
-        tree::choose_all(&mut self.defaults, vec![(group.to_owned(), option)])
-    }
-
-    /// Takes the session's keys and the choices of other groups out of the runner's preset.
-    fn choose_by_runner(&mut self, presets: &Presets) -> Result<(), ConfigError> {
-        let runner =
-            self.defaults.iter().find(|(group, _)| group == "runner").and_then(|(_, node)| node.as_text());
-        if let Some(of_runner) = runner.map(|option| presets.of_runner(option)).transpose()?.flatten() {
-            tree::check(&of_runner.session, &self.base)?;
-            self.base.lay_over(of_runner.session);
-            let choices =
-                of_runner.choices.into_iter().filter(|(group, _)| !self.chosen_here.contains(group));
-            tree::choose_all(&mut self.defaults, choices.collect())?;
+    /// Takes the session's keys and the choices of other groups out of the user's preset of the runner.
+    fn choose_by_runner(&mut self, presets: &Presets) -> Result<(), Error> {
+        let runner = self.choices.get("runner").and_then(|leaf| leaf.value.as_str()).unwrap_or_default();
+        if let Some(mut preset) = presets.read_user(&format!("runner/{runner}.yaml"), "runner")? {
+            let (session, choices) = original::of_runner(&mut preset)?;
+            self.base.check(&session)?;
+            self.base.lay_over(session);
+            let others = choices.into_iter().filter(|(group, _)| !self.typed.contains(group));
+            tree::choose(&mut self.choices, others)?;
         }
         Ok(())
     }
 
     /// Runs a model that is named: the default workload is the embedded model, which is another one.
     fn choose_by_model(&mut self) {
-        if let Some(by) = named_model(&self.defaults, &self.overrides, self.file.as_ref(), &self.base)
+        if let Some(by) = self.named_model()
             && !self.overrides.iter().any(|change| change.key == "workload.kind")
-            && let Some((_, chosen)) = self.defaults.iter_mut().find(|(group, _)| group == "workload")
-            && matches!(chosen.origin, Origin::Builtin { .. })
+            && let Some(chosen) = self.choices.get_mut("workload")
+            && matches!(chosen.origin, Origin::Builtin(_))
         {
-            *chosen = Node::text("hf", Origin::Implied { by });
+            *chosen = Leaf::text("hf", Origin::Implied(by));
         }
     }
 
-    /// Lays the presets of the chosen options over the defaults.
-    fn options(&mut self, presets: &Presets) -> Result<(Node, Vec<Choice>), ConfigError> {
-        let mode = mode_of(&self.overrides, self.file.as_ref(), &self.base);
-        if !mode.as_text().is_some_and(|mode| MODES.contains(&mode)) {
-            return Err(mode.refused("run.mode", format!("expected {}", MODES.join(" or "))));
+    /// Returns the choice or key that names a model, as written.
+    fn named_model(&self) -> Option<String> {
+        const SOURCES: [&str; 3] = ["model.target", "model.preset", "model.config"];
+        let names_one = |change: &&Override| {
+            let value = change.value.as_ref();
+            SOURCES.contains(&change.key.as_str()) && value.is_some_and(|value| !value.is_null())
+        };
+        if let Some(change) = self.overrides.iter().rev().find(names_one) {
+            return Some(change.text.clone());
         }
-        let in_file = |file: &UserFile| file.tree.at(&["run", "mode"])?.as_text().map(str::to_owned);
-        let mode_in_file = self.file.as_ref().and_then(in_file);
+        let option = self.choices.get("model").and_then(|leaf| leaf.value.as_str());
+        if let Some(option) = option.filter(|option| *option != NO_MODEL) {
+            return Some(format!("model={option}"));
+        }
+        let in_file = |key: &&str| self.file.as_ref().is_some_and(|file| file.tree.is_set(key));
+        SOURCES.into_iter().find(|key| in_file(key) || self.base.is_set(key)).map(str::to_owned)
+    }
+
+    /// Finds the mode of the run, which other choices follow.
+    fn mode(&self) -> Leaf {
+        let written = self.overrides.iter().rev().filter(|change| change.key == "run.mode");
+        let written = written.filter_map(|change| Some(Leaf::text(change.plain()?, change.origin()))).next();
+        let in_file = || self.file.as_ref().and_then(|file| file.tree.get("run.mode"));
+        let default = || in_file().or_else(|| self.base.get("run.mode")).cloned();
+        written.or_else(default).unwrap_or_else(|| Leaf::text("deep", Origin::Program))
+    }
+
+    /// Lays the presets of the chosen options over the defaults.
+    fn lay_options(&mut self, presets: &Presets) -> Result<Tree, Error> {
+        let mode = self.mode();
+        let name = mode.value.as_str().filter(|name| MODES.contains(name)).ok_or_else(|| {
+            mode.refused("run.mode", format!("expected {}", MODES.join(" or ")))
+        })?;
+        let in_file = self.file.as_ref().and_then(|file| file.tree.text("run.mode"));
+        let mode_changes = in_file.is_some_and(|of_file| of_file != name);
         let mut tree = self.base.clone();
-        let mut choices = Vec::new();
-        for (group, node) in std::mem::take(&mut self.defaults) {
-            let written = presets.resolve_name(&group, node.as_text().unwrap_or_default())?;
-            let follows_mode = written == FOLLOWS_MODE;
+        for (group, chosen) in &mut self.choices {
+            let option = presets.resolve_name(group, chosen.value.as_str().unwrap_or_default())?;
+            let follows_mode = option == FOLLOWS_MODE;
             let (option, origin) = match follows_mode {
-                true => (mode.as_text().unwrap_or_default().to_owned(), mode.origin.clone()),
-                false => (written, node.origin),
+                true => (name, &mode.origin),
+                false => (option.as_str(), &chosen.origin),
             };
-            let path: Vec<&str> = group.split('/').collect();
-            let mode_changed = follows_mode && mode_in_file.as_deref().is_some_and(|mode| mode != option);
-            if let Some(file) = &mut self.file
-                && (self.chosen_here.contains(&group) || mode_changed)
-            {
+            let section = group.replace('/', ".");
+            if let Some(file) = &mut self.file {
                 // A choice on the command line replaces the values of that group in the file.
-                file.tree.remove(&path);
-            }
-            let in_file =
-                self.file.as_ref().is_some_and(|file| file.resolved && file.tree.at(&path).is_some());
-            if !in_file {
-                let preset = presets.option(&group, &option, &origin)?;
-                tree::check_at(&preset, &self.base, &path)?;
-                if let Some(mut group) = tree.at(&path).cloned() {
-                    group.lay_over(preset);
-                    tree.set(&path, group);
+                if self.typed.contains(group) || follows_mode && mode_changes {
+                    file.tree.take(&section);
+                }
+                if file.resolved && file.tree.has(&section) {
+                    continue;
                 }
             }
-            choices.push(Choice { group, option, follows_mode, origin });
+            let preset = presets.option(group, option, origin)?;
+            self.base.check(&preset)?;
+            tree.lay_over(preset);
         }
-        Ok((tree, choices))
+        Ok(tree)
     }
 }
 
 /// Keeps the folder of the original system where its runs are, and where one of its own keys is used.
-fn keep_original_folder(tree: &mut Node, overrides: &[String]) {
-    const FOLDER: [&str; 2] = ["artifacts", "stage2_dir"];
-    let is_set = |path: &[&str]| tree.at(path).is_some_and(|node| !matches!(node.value, Value::Null));
-    let of_original = if is_set(&["stage1", "run_dir"]) {
-        "stage1.run_dir"
-    } else if is_set(&["inputs", "manifest"]) {
-        "inputs.manifest"
-    } else if tree.at(&["workload", "kind"]).and_then(Node::as_text) == Some("hydra") {
-        "workload=hydra"
-    } else if let Some(choice) = overrides.iter().find(|text| text.contains("=stage2")) {
-        choice
-    } else if Path::new(ORIGINAL_BASE).is_dir() {
-        "tmp/stage2, which exists"
-    } else {
-        return;
-    };
-    if tree.at(&FOLDER).is_some_and(|node| matches!(node.origin, Origin::Builtin { .. })) {
-        let origin = Origin::Implied { by: of_original.to_owned() };
-        tree.set(&FOLDER, Node::text(ORIGINAL_BASE, origin));
+fn keep_original_folder(tree: &mut Tree, overrides: &[String]) {
+    const FOLDER: &str = "artifacts.stage2_dir";
+    let keys = ["stage1.run_dir", "inputs.manifest"].into_iter().find(|key| tree.is_set(key));
+    let hydra = || (tree.text("workload.kind") == Some("hydra")).then_some("workload=hydra");
+    let choice = || overrides.iter().find(|text| text.contains("=stage2")).map(String::as_str);
+    let folder = || Path::new(ORIGINAL_BASE).is_dir().then_some("tmp/stage2, which exists");
+    if let Some(by) = keys.or_else(hydra).or_else(choice).or_else(folder)
+        && tree.get(FOLDER).is_some_and(|leaf| matches!(leaf.origin, Origin::Builtin(_)))
+    {
+        tree.set(FOLDER, Leaf::text(ORIGINAL_BASE, Origin::Implied(by.to_owned())));
     }
 }
 
-/// Returns the file of the user's folder that `profiling=OPTION` names.
-fn profiling_preset(presets: &Presets, overrides: &[String]) -> Result<Option<Node>, ConfigError> {
-    let chosen = overrides.iter().rev().find_map(|text| {
-        let (key, option) = text.split_once('=')?;
-        (key.trim_start_matches('+') == "profiling").then(|| option.trim())
-    });
-    let plain = |option: &&str| !option.is_empty() && !option.contains(['/', '\\', '.']);
-    chosen.filter(plain).map_or(Ok(None), |option| presets.of_profiling(option))
-}
-
 /// Refuses overrides in the place of the program: the original system has `--` before them.
-fn check_program(program: &[String]) -> Result<(), ConfigError> {
+fn check_program(program: &[String]) -> Result<(), Error> {
     let is_override = |word: &String| {
         let named = word.split_once('=').is_some_and(|(key, _)| key.contains(['.', '/', '+']));
         (named || word.starts_with(['+', '~'])) && Override::parse(word).is_ok()
@@ -271,55 +261,26 @@ fn check_program(program: &[String]) -> Result<(), ConfigError> {
 impl Composed {
     /// Writes the configuration as YAML that `--config` reads back.
     pub fn to_yaml(&self) -> String {
-        tree::write(&self.whole(), &|_| None)
+        self.whole().write(|_| None)
     }
 
     /// Writes the configuration as YAML with the origin of each value as a comment.
     pub fn to_annotated_yaml(&self) -> String {
-        tree::write(&self.whole(), &|node| Some(node.origin.to_string()))
+        self.whole().write(|leaf| Some(leaf.origin.to_string()))
     }
 
-    /// Lists the values with their origins.
-    pub fn explain(&self) -> Vec<Explained> {
-        let explained = |(key, node): (String, &Node)| Explained {
-            key,
-            json: node.to_json(),
-            origin: node.origin.to_string(),
-        };
-        self.tree.leaves().into_iter().map(explained).collect()
+    /// Lists the values with their keys and origins.
+    pub fn explain(&self) -> impl Iterator<Item = (&str, &Value, &Origin)> {
+        self.tree.leaves().map(|(key, leaf)| (key, &leaf.value, &leaf.origin))
     }
 
-    fn whole(&self) -> Node {
-        let mut whole = Node::map(self.tree.origin.clone());
-        whole.set(&["schema"], Node::text(SCHEMA, Origin::Builtin { file: "config.yaml".to_owned() }));
-        whole.set(&["defaults"], Node::map(self.tree.origin.clone()));
-        for choice in &self.choices {
-            let option = if choice.follows_mode { FOLLOWS_MODE } else { &choice.option };
-            whole.set(&["defaults", &choice.group], Node::text(option, choice.origin.clone()));
+    fn whole(&self) -> Tree {
+        let mut whole = self.tree.clone();
+        whole.set("schema", Leaf::text(SCHEMA, Origin::Builtin("config.yaml".to_owned())));
+        for (group, chosen) in &self.choices {
+            whole.set(&format!("defaults.{group}"), chosen.clone());
         }
-        whole.lay_over(self.tree.clone());
         whole
-    }
-}
-
-/// File given by `--config`.
-struct UserFile {
-    tree: Node,
-    defaults: Vec<(String, Node)>,
-    resolved: bool,
-}
-
-impl UserFile {
-    fn read(path: &Path, base: &Node) -> Result<Self, ConfigError> {
-        let mut tree = read_user_file(path)?;
-        let resolved = match tree.remove(&["schema"]) {
-            None => false,
-            Some(node) if node.as_text() == Some(SCHEMA) => true,
-            Some(node) => return Err(node.refused("schema", format!("this version reads {SCHEMA}"))),
-        };
-        let defaults = tree::take_defaults(&mut tree)?;
-        tree::check(&tree, base)?;
-        Ok(Self { tree, defaults, resolved })
     }
 }
 
@@ -331,94 +292,34 @@ fn group_of(key: &str) -> Option<(&'static str, &str)> {
     })
 }
 
-/// Returns the choice or key that names a model, as written.
-fn named_model(
-    defaults: &[(String, Node)],
-    overrides: &[Override],
-    file: Option<&UserFile>,
-    base: &Node,
-) -> Option<String> {
-    const SOURCES: [&str; 3] = ["target", "preset", "config"];
-    let is_set = |value: &Node| !matches!(value.value, Value::Null);
-    let key = overrides.iter().rev().find(|change| {
-        let source = change.key.strip_prefix("model.");
-        source.is_some_and(|source| SOURCES.contains(&source)) && change.value.as_ref().is_some_and(is_set)
-    });
-    if let Some(change) = key {
-        return Some(change.text.clone());
-    }
-    let option =
-        defaults.iter().find_map(|(group, node)| (group == "model").then(|| node.as_text()).flatten());
-    if let Some(option) = option.filter(|option| *option != NO_MODEL) {
-        return Some(format!("model={option}"));
-    }
-    let trees = file.map(|file| &file.tree).into_iter().chain([base]);
-    trees
-        .flat_map(|tree| SOURCES.map(|source| (source, tree.at(&["model", source]))))
-        .find(|(_, node)| node.is_some_and(is_set))
-        .map(|(source, _)| format!("model.{source}"))
-}
-
-/// Reads the option from an override of a group, or of a folder below it.
-fn choice_of(choice: &Override, folder: &str) -> Result<Node, ConfigError> {
-    let why = match choice.plain() {
-        Some("") => "the option is missing",
-        Some(plain) if folder.is_empty() => return Ok(Node::text(plain, choice.origin())),
-        Some(plain) => return Ok(Node::text(format!("{folder}/{plain}"), choice.origin())),
-        None => "it cannot be removed",
-    };
-    let key = &choice.key;
-    Err(Override::wrong(&choice.text, format!("{key} is a group: {why}; write {key}=OPTION")))
-}
-
-/// Finds the mode of the run, which other choices follow.
-fn mode_of(overrides: &[Override], file: Option<&UserFile>, base: &Node) -> Node {
-    let mut written = overrides.iter().rev().filter(|change| change.key == "run.mode");
-    let written = written.find_map(|change| Some(Node::text(change.plain()?, change.origin())));
-    let of = |tree: &Node| tree.at(&["run", "mode"]).filter(|node| node.as_text().is_some()).cloned();
-    written
-        .or_else(|| of(&file?.tree))
-        .or_else(|| of(base))
-        .unwrap_or_else(|| Node::text("deep", base.origin.clone()))
-}
-
-fn apply(change: &Override, tree: &mut Node, base: &Node) -> Result<(), ConfigError> {
+/// Applies an override of a key.
+fn apply(change: &Override, tree: &mut Tree, base: &Tree) -> Result<(), Error> {
     let key = change.key.as_str();
     let wrong = |why: String| Override::wrong(&change.text, why);
     if let Some(group) = GROUPS.iter().find(|group| group.replace('/', ".") == key)
-        && change.value.as_ref().is_some_and(|value| value.as_map().is_none())
+        && change.value.as_ref().is_some_and(|value| !value.is_object())
     {
         return Err(wrong(format!("{group} is a group; write {group}=OPTION")));
     }
-    let path: Vec<&str> = key.split('.').collect();
-    let exists = tree.at(&path).is_some();
     // A removed key may be set again.
-    let known = exists || base.at(&path).is_some();
+    let is_known = tree.has(key) || base.has(key);
     let is_free = tree::is_free(key);
     match &change.value {
-        Some(value) if known || (is_free && change.adds) => {
-            if !is_free {
-                tree::check_at(value, base, &path)?;
+        Some(value) if is_known || (is_free && change.adds) => {
+            let layer = Tree::new(key, value.clone(), |_| change.origin());
+            base.check(&layer)?;
+            if is_free {
+                tree.take(key);
             }
-            tree.set(&path, value.clone());
+            tree.lay_over(layer);
         }
         Some(_) if is_free => {
             return Err(wrong(format!("there is no key {key}; add it with +{}", change.text)));
         }
-        None if exists => {
-            tree.remove(&path);
-        }
-        _ => return Err(tree::unknown_key(key, base, &change.origin())),
+        None if tree.has(key) => drop(tree.take(key)),
+        _ => return Err(base.unknown_key(key, &change.origin())),
     }
     Ok(())
-}
-
-fn typed(tree: &Node) -> Result<Config, ConfigError> {
-    let json = tree.to_json();
-    serde_path_to_error::deserialize(&json).map_err(|error| {
-        let key = error.path().to_string();
-        value_error(tree, &key, readable(&error.into_inner().to_string()))
-    })
 }
 
 /// Rewrites a serde error for users.
@@ -434,11 +335,4 @@ fn readable(why: &str) -> String {
         return format!("{why}; write it in quotes: key='1'");
     }
     why
-}
-
-/// Builds the error for a value, with the origin of the nearest existing node.
-fn value_error(tree: &Node, key: &str, why: String) -> ConfigError {
-    let path: Vec<&str> = key.split(['.', '[']).filter(|part| *part != "?").collect();
-    let found = (0..=path.len()).rev().find_map(|n| path.get(..n).and_then(|part| tree.at(part)));
-    found.unwrap_or(tree).refused(key, why)
 }

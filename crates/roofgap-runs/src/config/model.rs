@@ -9,6 +9,7 @@ use roofgap_collect::entries;
 use serde_json::Value;
 
 use super::settings::{Config, Model, WorkloadKind};
+use super::tree::{Origin, Tree};
 
 /// Endings of files with weights.
 const WEIGHTS: [&str; 5] = ["safetensors", "bin", "pt", "pth", "gguf"];
@@ -65,36 +66,18 @@ pub fn check(config: &Config) -> Result<(), Error> {
     let Some(known) = text.and_then(|text| serde_json::from_slice::<Value>(&text).ok()) else {
         return Ok(());
     };
-    let written = Value::Object(model.set.clone());
-    for (path, value) in leaves(&written, "") {
-        let pointer = format!("/{}", path.replace('.', "/"));
-        let last = path.rsplit('.').next().unwrap_or(&path);
-        if known.pointer(&pointer).is_some() {
-            continue;
-        }
-        let elsewhere = leaves(&known, "").into_iter().map(|(own, _)| own);
-        let mut elsewhere = elsewhere.filter(|own| own.rsplit('.').next() == Some(last));
-        if let Some(own) = elsewhere.next() {
+    let tree = |json| Tree::new("", json, |_| Origin::Program);
+    let (known, written) = (tree(known), tree(Value::Object(model.set.clone())));
+    let last = |path: &str| path.rsplit('.').next().map(str::to_owned);
+    for (path, leaf) in written.leaves().filter(|(path, _)| !known.has(path)) {
+        if let Some((actual, _)) = known.leaves().find(|(other, _)| last(other) == last(path)) {
+            let value = &leaf.value;
             return Err(Error::new(format!(
-                "model.set.{path} has no effect: the model has it as {own}; write +model.set.{own}={value}"
+                "model.set.{path} has no effect: the model has it as {actual}; write +model.set.{actual}={value}"
             )));
         }
     }
     Ok(())
-}
-
-/// Lists the leaves of an object with their dotted keys.
-fn leaves(value: &Value, key: &str) -> Vec<(String, Value)> {
-    match value {
-        Value::Object(map) => {
-            let below = |(name, value): (&String, &Value)| match key {
-                "" => leaves(value, name),
-                key => leaves(value, &format!("{key}.{name}")),
-            };
-            map.iter().flat_map(below).collect()
-        }
-        other => vec![(key.to_owned(), other.clone())],
-    }
 }
 
 /// Returns the preset: `model.target` where it is not a folder, else `model.preset`.

@@ -2,36 +2,35 @@
 //!
 //! What it has and roofgap does not need is left out, and a note says so.
 
-use super::ConfigError;
+use roofgap_base::error::Error;
+use serde_json::Value;
+
 use super::overrides::Override;
 use super::presets::FOLLOWS_MODE;
-use super::tree::{GROUPS, Map, Node, Value};
+use super::tree::{GROUPS, Leaf, Tree, take_defaults};
 
-/// Groups of `profiling=OPTION`, which chooses the same option in each.
-pub const PROFILERS: [&str; 3] = ["profiling/nsys", "profiling/ncu", "profiling/torch"];
-
-/// Keys of its presets that are spelled otherwise here: the group, the key there, and the key here.
+/// Keys of its presets that are spelled otherwise here: the section, the key there, and the key here.
 const KEYS: [(&str, &str, &str); 9] = [
-    ("profiling/nsys", "capture", "capture_range"),
-    ("profiling/ncu", "section", "sections"),
-    ("profiling/ncu", "ncu_cli.target_processes", "target_processes"),
-    ("profiling/ncu", "ncu_cli.replay_mode", "replay_mode"),
-    ("profiling/ncu", "ncu_cli.nvtx.include", "nvtx_include"),
-    ("profiling/ncu", "ncu_cli.set", "set"),
-    ("profiling/ncu", "ncu_cli.metrics", "metrics"),
-    ("profiling/ncu", "ncu_cli.sections", "sections"),
+    ("profiling.nsys", "capture", "capture_range"),
+    ("profiling.ncu", "section", "sections"),
+    ("profiling.ncu", "ncu_cli.target_processes", "target_processes"),
+    ("profiling.ncu", "ncu_cli.replay_mode", "replay_mode"),
+    ("profiling.ncu", "ncu_cli.nvtx.include", "nvtx_include"),
+    ("profiling.ncu", "ncu_cli.set", "set"),
+    ("profiling.ncu", "ncu_cli.metrics", "metrics"),
+    ("profiling.ncu", "ncu_cli.sections", "sections"),
     ("model", "path", "target"),
 ];
 
-/// Keys of its presets without a use here, by group.
+/// Keys of its presets without a use here, by section.
 const UNUSED: [(&str, &str); 5] = [
-    ("profiling/nsys", "enable"),
+    ("profiling.nsys", "enable"),
     (
-        "profiling/ncu",
+        "profiling.ncu",
         "enable gating_nvtx csv description ncu_cli.kernel_name_base ncu_cli.export ncu_cli.force_overwrite",
     ),
     (
-        "profiling/torch",
+        "profiling.torch",
         "enabled activities record_shapes profile_memory with_stack group_by_input_shape rep_max_new_tokens warmup_rounds \
          warmup_synthetic",
     ),
@@ -62,83 +61,62 @@ pub fn option(group: &str, name: &str) -> String {
 }
 
 /// Reads an override: with the key that its key stands for here, and as choices of several groups where it is one.
-pub fn overrides(text: &str) -> Result<Vec<Override>, ConfigError> {
+pub fn overrides(text: &str) -> Result<Vec<Override>, Error> {
     let mut read = Override::parse(text)?;
     if read.key == "profiling" {
         let of = |group: &str| Override { key: group.to_owned(), ..read.clone() };
-        return Ok(PROFILERS.map(of).into());
+        return Ok(GROUPS.into_iter().filter(|group| group.starts_with("profiling/")).map(of).collect());
     }
     // The presets are mounted at `nsys` and `ncu`, later at `pipeline.nsys` and `pipeline.ncu`.
     let bare = read.key.strip_prefix("pipeline.").unwrap_or(&read.key);
-    for group in ["profiling/nsys", "profiling/ncu"] {
-        let (own, mounted) = (group.replace('/', "."), group.trim_start_matches("profiling/"));
-        let below = |prefix: &str| bare.strip_prefix(prefix)?.strip_prefix('.');
-        let Some(key) = below(&own).or_else(|| below(mounted)) else {
-            continue;
-        };
-        if key == "gating_nvtx" && group == "profiling/nsys" {
+    let bare = bare.strip_prefix("profiling.").unwrap_or(bare);
+    if let Some((tool @ ("nsys" | "ncu"), key)) = bare.split_once('.') {
+        let section = format!("profiling.{tool}");
+        let known = KEYS.iter().find(|(of, name, _)| *of == section && *name == key);
+        let mut key = known.map_or(key, |(.., here)| here);
+        if (tool, key) == ("nsys", "gating_nvtx") {
             let is_off = read.plain() == Some("false");
-            if let Some(value) = &mut read.value {
-                value.value = if is_off { Value::Text("none".to_owned()) } else { Value::Null };
-            }
-            read.key = format!("{own}.capture_range");
-            break;
+            read.value = read.value.map(|_| if is_off { "none".into() } else { Value::Null });
+            key = "capture_range";
         }
-        let known = KEYS.iter().find(|(of, name, _)| *of == group && *name == key);
-        let key = known.map_or(key, |(.., here)| here);
-        read.key = format!("{own}.{key}");
-        break;
+        read.key = format!("{section}.{key}");
     }
     Ok(vec![read])
 }
 
 /// Tells whether a `config.yaml` configures a Hydra program and not roofgap.
-pub fn is_of_hydra(tree: &Node) -> bool {
-    let mounted = |item: &Node| match &item.value {
-        Value::Text(text) => text == "_self_",
-        Value::Map(map) => map.iter().any(|(group, _)| group.contains('@')),
-        _ => false,
+pub fn is_of_hydra(tree: &Tree) -> bool {
+    let mounted = |item: &Value| {
+        item == "_self_" || item.as_object().is_some_and(|map| map.keys().any(|group| group.contains('@')))
     };
-    let defaults = tree.at(&["defaults"]).map(|node| &node.value);
-    tree.at(&["hydra"]).is_some() || matches!(defaults, Some(Value::List(items)) if items.iter().any(mounted))
+    let defaults = tree.get("defaults").and_then(|leaf| leaf.value.as_array());
+    tree.has("hydra") || defaults.is_some_and(|items| items.iter().any(mounted))
 }
 
 /// Gives the keys of a preset their names here, and leaves out those without a use, which the note names.
-pub fn translate(group: &str, preset: &mut Node) -> Option<String> {
+pub fn translate(group: &str, preset: &mut Tree) -> Option<String> {
+    let section = group.replace('/', ".");
     let mut origin = None;
-    let mut take = |name: &str, preset: &mut Node| {
-        let node = preset.remove(&name.split('.').collect::<Vec<_>>())?;
-        origin.get_or_insert_with(|| node.origin.clone());
-        Some(node)
+    let mut take = |name: &str, preset: &mut Tree| {
+        let (_, leaf) = preset.take(&format!("{section}.{name}")).into_first()?;
+        origin.get_or_insert_with(|| leaf.origin.clone());
+        Some(leaf)
     };
-    for (_, name, here) in KEYS.iter().filter(|(of, ..)| *of == group) {
-        let Some(mut node) = take(name, preset) else {
-            continue;
-        };
-        if *here == "metrics" {
-            node = with_auto(node);
+    for (_, name, here) in KEYS.iter().filter(|(of, ..)| *of == section) {
+        if let Some(mut leaf) = take(name, preset) {
+            without_working_folder(&mut leaf.value);
+            preset.set(&format!("{section}.{here}"), leaf);
         }
-        if let Value::Text(text) = &mut node.value {
-            *text = without_working_folder(text);
-        }
-        preset.set(&[here], node);
     }
-    let names = UNUSED.iter().filter(|(of, _)| *of == group).flat_map(|(_, names)| names.split_whitespace());
+    let names = UNUSED.iter().filter(|(of, _)| *of == section).flat_map(|(_, names)| names.split_whitespace());
     let unused: Vec<&str> = names.filter(|name| take(name, preset).is_some()).collect();
-    let emptied = |node: &Node| {
-        node.as_map()
-            .is_some_and(|map| map.iter().all(|(_, below)| below.as_map().is_some_and(Map::is_empty)))
-    };
-    if preset.at(&["ncu_cli"]).is_some_and(emptied) {
-        preset.remove(&["ncu_cli"]);
-    }
     // Its metrics are not those of verdicts and roofline.
     if group == "profiling/ncu"
-        && preset.at(&["sections"]).is_some()
         && origin.is_some()
-        && let Some(metrics) = preset.remove(&["metrics"])
+        && let Some((key, mut metrics)) = preset.take("profiling.ncu.metrics").into_first()
     {
-        preset.set(&["metrics"], with_auto(metrics));
+        add_auto(&mut metrics.value);
+        preset.set(&key, metrics);
     }
     (!unused.is_empty()).then(|| {
         let origin = origin.map(|origin| format!(" ({origin})")).unwrap_or_default();
@@ -147,55 +125,41 @@ pub fn translate(group: &str, preset: &mut Node) -> Option<String> {
 }
 
 /// Adds the metrics of verdicts and roofline.
-fn with_auto(mut metrics: Node) -> Node {
-    let auto = |origin| Node::text("auto", origin);
-    let is_auto = |node: &Node| node.as_text() == Some("auto");
-    match &mut metrics.value {
-        Value::List(items) if !items.iter().any(is_auto) => items.insert(0, auto(metrics.origin.clone())),
-        Value::Text(text) if !text.split(',').any(|word| word.trim() == "auto") => {
-            *text = format!("auto,{text}")
+fn add_auto(metrics: &mut Value) {
+    match metrics {
+        Value::Array(items) if !items.iter().any(|item| item == "auto") => items.insert(0, "auto".into()),
+        Value::String(text) if !text.split(',').any(|word| word.trim() == "auto") => {
+            *text = format!("auto,{text}");
         }
         _ => {}
     }
-    metrics
 }
 
-/// Keys that a runner preset sets outside its group, and the options that it chooses in other groups.
-#[derive(Debug)]
-pub struct OfRunner {
-    /// Keys at the top of the configuration.
-    pub session: Node,
-    /// Options of groups.
-    pub choices: Vec<(String, Node)>,
-}
-
-/// Takes out of a runner preset what belongs to the whole session.
-pub fn of_runner(preset: &mut Node) -> OfRunner {
-    let mut session = Node::map(preset.origin.clone());
+/// Takes out of a runner preset what belongs to the whole session: keys at the top of the configuration, and options of other groups.
+pub fn of_runner(preset: &mut Tree) -> Result<(Tree, Vec<(String, Leaf)>), Error> {
+    let mut session = Tree::default();
     for key in OF_SESSION {
-        if let Some(node) = preset.remove(&[key]) {
-            session.set(&[key], node);
-        }
+        session.lay_over(preset.take(&format!("runner.{key}")).moved("runner.", ""));
     }
-    if let Some(Value::Text(folder)) = session.at(&["artifacts", "stage2_dir"]).map(|node| &node.value) {
+    if let Some((key, mut folder)) = session.take("artifacts.stage2_dir").into_first() {
         // The folder of a run is made here: its parent is the key.
-        let kept = folder.split("/${now:").next().unwrap_or(folder);
-        let (text, origin) = (without_working_folder(kept), preset.origin.clone());
-        session.set(&["artifacts", "stage2_dir"], Node::text(text, origin));
-    }
-    let mut choices = Vec::new();
-    if let Some(Value::List(items)) = preset.remove(&["defaults"]).map(|node| node.value) {
-        for (mount, node) in items.iter().filter_map(Node::as_map).flat_map(Map::iter) {
-            let group = mount.split('@').next().unwrap_or(mount).trim_start_matches('/');
-            if GROUPS.contains(&group) {
-                choices.push((group.to_owned(), node.clone()));
-            }
+        if let Value::String(text) = &mut folder.value {
+            text.truncate(text.find("/${now:").unwrap_or(text.len()));
         }
+        without_working_folder(&mut folder.value);
+        session.set(&key, folder);
     }
-    OfRunner { session, choices }
+    let mut choices = take_defaults(preset, "runner.defaults")?;
+    for (mount, _) in &mut choices {
+        *mount = mount.split('@').next().unwrap_or(mount).trim_start_matches('/').to_owned();
+    }
+    choices.retain(|(group, _)| GROUPS.contains(&group.as_str()));
+    Ok((session, choices))
 }
 
 /// Makes a path relative to the working folder, as paths are here.
-fn without_working_folder(text: &str) -> String {
-    text.strip_prefix("${hydra:runtime.cwd}/").unwrap_or(text).to_owned()
+fn without_working_folder(path: &mut Value) {
+    if let Some(relative) = path.as_str().and_then(|text| text.strip_prefix("${hydra:runtime.cwd}/")) {
+        *path = relative.into();
+    }
 }

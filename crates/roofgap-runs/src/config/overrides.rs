@@ -1,7 +1,10 @@
 //! Overrides in Hydra's syntax: `group=option`, `a.b=v`, `+a.b=v`, `~a.b`.
 
-use super::ConfigError;
-use super::tree::{Map, Node, Origin, Value};
+use roofgap_base::error::Error;
+use serde_json::{Map, Value};
+
+use super::failed;
+use super::tree::{Origin, plain};
 
 /// A parsed override.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,7 +14,7 @@ pub struct Override {
     /// Override as written.
     pub text: String,
     /// Value of `key=value`; `None` for `~key`, which removes the key.
-    pub value: Option<Node>,
+    pub value: Option<Value>,
     /// True for `+key=value` and `++key=value`, which add a key or set an existing one.
     pub adds: bool,
 }
@@ -19,7 +22,7 @@ pub struct Override {
 impl Override {
     /// Returns the origin of its value.
     pub fn origin(&self) -> Origin {
-        Origin::Override { text: self.text.clone() }
+        Origin::Override(self.text.clone())
     }
 
     /// Returns the value as written, for options.
@@ -29,12 +32,12 @@ impl Override {
     }
 
     /// Makes the error of an override.
-    pub fn wrong(text: &str, why: impl Into<String>) -> ConfigError {
-        ConfigError::Override { text: text.to_owned(), why: why.into() }
+    pub fn wrong(text: &str, why: impl Into<String>) -> Error {
+        failed(format!("cannot parse the override {text}: {}", why.into()))
     }
 
     /// Parses one override.
-    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+    pub fn parse(text: &str) -> Result<Self, Error> {
         let wrong = |why| Self::wrong(text, why);
         let read = |key: &str, value, adds| {
             check_key(key).map_err(wrong)?;
@@ -49,9 +52,8 @@ impl Override {
             wrong(why.to_owned())
         })?;
         let bare = key.strip_prefix("++").or_else(|| key.strip_prefix('+'));
-        let origin = Origin::Override { text: text.to_owned() };
-        let mut parser = ValueParser { rest: value.trim(), origin: &origin };
-        read(bare.unwrap_or(key), Some(parser.whole().map_err(wrong)?), bare.is_some())
+        let value = ValueParser { rest: value.trim() }.whole().map_err(wrong)?;
+        read(bare.unwrap_or(key), Some(value), bare.is_some())
     }
 }
 
@@ -71,26 +73,21 @@ fn check_key(key: &str) -> Result<(), String> {
 /// Parser of a value: null, true, numbers, text, quoted text, `[a, b]`, `{a: 1, b: 2}`.
 struct ValueParser<'a> {
     rest: &'a str,
-    origin: &'a Origin,
 }
 
 impl ValueParser<'_> {
     /// Parses the whole text as one value.
-    fn whole(&mut self) -> Result<Node, String> {
+    fn whole(&mut self) -> Result<Value, String> {
         if !self.rest.starts_with(['[', '{', '"', '\'']) {
             // A plain value may contain commas, brackets and blanks: `trace=cuda,nvtx`.
-            return Ok(self.node(plain(self.rest)));
+            return Ok(plain(self.rest));
         }
-        let node = self.value(0)?;
+        let value = self.value(0)?;
         self.skip_blanks();
         match self.rest {
-            "" => Ok(node),
+            "" => Ok(value),
             rest => Err(format!("unexpected {rest:?} after the value")),
         }
-    }
-
-    fn node(&self, value: Value) -> Node {
-        Node::new(value, self.origin.clone())
     }
 
     fn skip_blanks(&mut self) {
@@ -104,7 +101,7 @@ impl ValueParser<'_> {
         rest.is_some()
     }
 
-    fn value(&mut self, depth: usize) -> Result<Node, String> {
+    fn value(&mut self, depth: usize) -> Result<Value, String> {
         if depth > 32 {
             return Err("the value is nested too deeply".to_owned());
         }
@@ -116,31 +113,31 @@ impl ValueParser<'_> {
                 }
                 items.push(self.value(depth + 1)?);
             }
-            return Ok(self.node(Value::List(items)));
+            return Ok(Value::Array(items));
         }
         if self.take('{') {
-            let mut map = Map::default();
+            let mut map = Map::new();
             while !self.take('}') {
                 if !map.is_empty() && !self.take(',') {
                     return Err("expected , or } in the map".to_owned());
                 }
-                let key = match self.scalar(":,]}")?.value {
-                    Value::Text(text) => text,
-                    Value::Int(number) => number.to_string(),
+                let key = match self.scalar(":,]}")? {
+                    Value::String(text) => text,
+                    Value::Number(number) => number.to_string(),
                     _ => return Err("expected a name in the map".to_owned()),
                 };
                 if !self.take(':') {
                     return Err(format!("expected : after {key:?} in the map"));
                 }
                 let value = self.value(depth + 1)?;
-                map.insert(&key, value);
+                map.insert(key, value);
             }
-            return Ok(self.node(Value::Map(map)));
+            return Ok(Value::Object(map));
         }
         self.scalar(",]}")
     }
 
-    fn scalar(&mut self, ends: &str) -> Result<Node, String> {
+    fn scalar(&mut self, ends: &str) -> Result<Value, String> {
         self.skip_blanks();
         let Some(quote) = self.rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
             let end = self.rest.find(|c| ends.contains(c)).unwrap_or(self.rest.len());
@@ -149,7 +146,7 @@ impl ValueParser<'_> {
                 return Err("a value is missing".to_owned());
             }
             self.rest = rest;
-            return Ok(self.node(plain(text.trim())));
+            return Ok(plain(text.trim()));
         };
         let mut text = String::new();
         let mut chars = self.rest.char_indices().skip(1).peekable();
@@ -161,32 +158,12 @@ impl ValueParser<'_> {
                 }
                 c if c == quote => {
                     self.rest = self.rest.get(at + c.len_utf8()..).unwrap_or_default();
-                    return Ok(self.node(Value::Text(text)));
+                    return Ok(Value::String(text));
                 }
                 c => text.push(c),
             }
         }
         Err("a quote is not closed".to_owned())
-    }
-}
-
-/// Interprets a value without quotes.
-fn plain(text: &str) -> Value {
-    match text.to_ascii_lowercase().as_str() {
-        "null" => return Value::Null,
-        "true" => return Value::Bool(true),
-        "false" => return Value::Bool(false),
-        _ => {}
-    }
-    if let Ok(number) = text.parse::<i64>() {
-        return Value::Int(number);
-    }
-    // `nan` and `inf` are text: no key accepts them as numbers.
-    match text.parse::<f64>() {
-        Ok(number) if number.is_finite() && text.contains(|c: char| c.is_ascii_digit()) => {
-            Value::Float(number)
-        }
-        _ => Value::Text(text.to_owned()),
     }
 }
 
@@ -231,7 +208,7 @@ mod tests {
             ["", "a", "=1", "a..b=1", "a b=1", "a=[1", "a=[1]x", "a={b}", "a='x", "a={b:}", "~", "a=[1,,2]"]
         {
             let error = Override::parse(text).expect_err(text);
-            assert!(matches!(error, ConfigError::Override { .. }), "{text}: {error}");
+            assert!(error.to_string().starts_with("cannot parse the override"), "{text}: {error}");
         }
     }
 

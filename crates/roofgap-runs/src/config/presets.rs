@@ -1,21 +1,22 @@
 //! Presets: those built into the binary and those in a user's folder.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use roofgap_base::error::Error;
 use roofgap_base::file::read_text;
 use serde::Serialize;
 
-use super::traffic::Load;
-use super::tree::{self, GROUPS, Node, Origin, Value, nearest, node_of, not_yaml};
-use super::{ConfigError, original};
+use super::settings::Load;
+use super::tree::{self, Choices, GROUPS, Origin, Tree, did_you_mean, nearest};
+use super::{failed, original};
 
 // `FILES`: path and text of every file below `presets`, listed by build.rs.
 include!(concat!(env!("OUT_DIR"), "/presets.rs"));
 
 /// Choice that follows `run.mode`.
 pub const FOLLOWS_MODE: &str = "${run.mode}";
-const NOT_A_MAP: &str = "expected keys with values";
 
 /// A group of options.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -46,7 +47,7 @@ pub struct Presets {
 }
 
 /// Lists the groups and their options.
-pub fn list(config_dir: Option<&Path>) -> Result<Vec<Group>, ConfigError> {
+pub fn list(config_dir: Option<&Path>) -> Result<Vec<Group>, Error> {
     let presets = Presets::open(config_dir)?;
     GROUPS
         .iter()
@@ -59,40 +60,41 @@ pub fn list(config_dir: Option<&Path>) -> Result<Vec<Group>, ConfigError> {
 
 impl Presets {
     /// Opens the user's folder. Files of other tools are left out, and a note names their folders.
-    pub(crate) fn open(folder: Option<&Path>) -> Result<Self, ConfigError> {
+    pub(crate) fn open(folder: Option<&Path>) -> Result<Self, Error> {
         let Some(folder) = folder else {
             return Ok(Self::default());
         };
         if !folder.is_dir() {
-            return Err(ConfigError::NoFolder { folder: folder.to_owned() });
+            return Err(failed(format!("the configuration folder {} is not a folder", folder.display())));
         }
-        let mut files = Vec::new();
-        yaml_files(folder, Path::new(""), 0, &mut files)?;
-        let is_ours = |file: &PathBuf| {
-            let group = file.parent().unwrap_or(Path::new(""));
-            file == Path::new("config.yaml")
-                || group == Path::new("profiling")
-                || GROUPS.iter().any(|known| group.starts_with(known))
-        };
+        let presets = Self { folder: Some(folder.to_owned()), ..Self::default() };
         let mut others: Vec<String> = Vec::new();
-        for file in files.iter().filter(|file| !is_ours(file)) {
-            let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(file);
-            let folder = folder.display().to_string();
-            if !others.contains(&folder) {
-                others.push(folder);
+        for file in presets.user_files()? {
+            let group = file.parent().unwrap_or(Path::new(""));
+            let is_ours = file == Path::new("config.yaml")
+                || group == Path::new("profiling")
+                || GROUPS.iter().any(|known| group.starts_with(known));
+            let other = if group == Path::new("") { &file } else { group };
+            let other = other.display().to_string();
+            if !is_ours && !others.contains(&other) {
+                others.push(other);
             }
         }
-        let guess = others.iter().find_map(|other| Some((other, nearest(other, GROUPS.iter().copied())?)));
-        let guess = guess.map(|(other, group)| format!("; is {other} meant to be {group}?"));
-        let note = (!others.is_empty()).then(|| {
-            let folder = folder.display();
-            format!(
-                "not used from {folder}: {}, which belong to no group{}",
+        if !others.is_empty() {
+            let guess = others.iter().find_map(|other| Some((other, nearest(other, GROUPS)?)));
+            let guess = guess.map(|(other, group)| format!("; is {other} meant to be {group}?"));
+            presets.note(format!(
+                "not used from {}: {}, which belong to no group{}",
+                folder.display(),
                 others.join(", "),
                 guess.unwrap_or_default()
-            )
-        });
-        Ok(Self { folder: Some(folder.to_owned()), notes: RefCell::new(note.into_iter().collect()) })
+            ));
+        }
+        Ok(presets)
+    }
+
+    fn note(&self, note: String) {
+        self.notes.borrow_mut().push(note);
     }
 
     /// Returns what was left out of the user's folder.
@@ -101,143 +103,131 @@ impl Presets {
     }
 
     /// Builds the base: every key with its default value, and the default option of each group.
-    pub(crate) fn base(&self) -> Result<(Node, Vec<(String, Node)>), ConfigError> {
-        let mut tree = read_builtin("config.yaml")?;
-        let mut defaults = tree::take_defaults(&mut tree)?;
-        tree.set(&["load"], node_of(&Load::default(), &tree.origin)?);
+    pub(crate) fn base(&self) -> Result<(Tree, Choices), Error> {
+        let mut tree = read_builtin("config.yaml", "")?;
+        let origin = || Origin::Builtin("config.yaml".to_owned());
+        let load = serde_json::to_value(Load::default()).unwrap_or_default();
+        tree.lay_over(Tree::new("load", load, |_| origin()));
+        let mut choices = tree::take_defaults(&mut tree, "defaults")?.into_iter().collect();
         for group in GROUPS {
-            let path: Vec<&str> = group.split('/').collect();
-            tree.set(&path, read_builtin(&format!("{group}/_base.yaml"))?);
+            tree.lay_over(read_builtin(&format!("{group}/_base.yaml"), &group.replace('/', "."))?);
         }
-        let upper = self.read_user("config.yaml")?;
-        if upper.as_ref().is_some_and(original::is_of_hydra) {
-            let note =
-                "config.yaml of the configuration folder configures a Hydra program; it is not used here";
-            self.notes.borrow_mut().push(note.to_owned());
-        } else if let Some(mut upper) = upper {
-            tree::choose_all(&mut defaults, tree::take_defaults(&mut upper)?)?;
-            tree::check(&upper, &tree)?;
-            tree.lay_over(upper);
+        match self.read_user("config.yaml", "")? {
+            Some(upper) if original::is_of_hydra(&upper) => self.note(
+                "config.yaml of the configuration folder configures a Hydra program; it is not used here".to_owned(),
+            ),
+            Some(mut upper) => {
+                tree::choose(&mut choices, tree::take_defaults(&mut upper, "defaults")?)?;
+                tree.check(&upper)?;
+                tree.lay_over(upper);
+            }
+            None => {}
         }
-        Ok((tree, defaults))
+        Ok((tree, choices))
     }
 
     /// Returns the values of an option, without the base of its group.
-    pub(crate) fn option(&self, group: &str, option: &str, origin: &Origin) -> Result<Node, ConfigError> {
+    pub(crate) fn option(&self, group: &str, option: &str, origin: &Origin) -> Result<Tree, Error> {
         let file = format!("{group}/{option}.yaml");
+        let section = group.replace('/', ".");
         let hidden = option.contains('\\')
             || option.split('/').any(|part| part.is_empty() || part.starts_with(['_', '.']));
-        let lower = if !hidden && builtin(&file).is_some() { Some(read_builtin(&file)?) } else { None };
-        let mut upper = if hidden { None } else { self.read_user(&file)? };
+        let lower = match builtin(&file).filter(|_| !hidden) {
+            Some(_) => Some(read_builtin(&file, &section)?),
+            None => None,
+        };
+        let mut upper = if hidden { None } else { self.read_user(&file, &section)? };
         if let Some(preset) = &mut upper {
             if group == "runner" {
-                original::of_runner(preset);
+                original::of_runner(preset)?;
             }
             self.notes.borrow_mut().extend(original::translate(group, preset));
         }
-        match (lower, upper) {
-            (Some(mut lower), Some(upper)) => {
-                lower.lay_over(upper);
-                Ok(lower)
-            }
-            (Some(node), None) | (None, Some(node)) => Ok(node),
-            (None, None) => {
-                let known: Vec<String> = self.options(group)?.into_iter().map(|o| o.name).collect();
-                Err(ConfigError::UnknownOption {
-                    group: group.to_owned(),
-                    option: option.to_owned(),
-                    nearest: nearest(option, known.iter().map(String::as_str)),
-                    known,
-                    origin: Box::new(origin.clone()),
-                })
-            }
+        if lower.is_none() && upper.is_none() {
+            let known: Vec<String> = self.options(group)?.into_iter().map(|o| o.name).collect();
+            let guess = did_you_mean(option, known.iter().map(String::as_str));
+            let known = known.join(", ");
+            return Err(failed(format!("the group {group} has no option {option}{guess} ({origin}); it has {known}")));
         }
+        let mut tree = lower.unwrap_or_default();
+        tree.lay_over(upper.unwrap_or_default());
+        Ok(tree)
     }
 
     /// Resolves the name of an option in the documents of the original system. An option that exists under that name wins.
-    pub(crate) fn resolve_name(&self, group: &str, option: &str) -> Result<String, ConfigError> {
+    pub(crate) fn resolve_name(&self, group: &str, option: &str) -> Result<String, Error> {
         let exists = self.options(group)?.iter().any(|known| known.name == option);
         Ok(if exists { option.to_owned() } else { original::option(group, option) })
     }
 
-    /// Returns what the user's preset of a runner sets outside its group.
-    pub(crate) fn of_runner(&self, option: &str) -> Result<Option<original::OfRunner>, ConfigError> {
-        let preset = self.read_user(&format!("runner/{option}.yaml"))?;
-        Ok(preset.map(|mut preset| original::of_runner(&mut preset)))
+    /// Returns the user's preset for all of `profiling` that an override `profiling=OPTION` names.
+    pub(crate) fn all_of_profiling(&self, overrides: &[String]) -> Result<Option<Tree>, Error> {
+        let chosen = overrides.iter().rev().find_map(|text| {
+            let (key, option) = text.split_once('=')?;
+            (key.trim_start_matches('+') == "profiling").then(|| option.trim())
+        });
+        let plain = |option: &&str| !option.is_empty() && !option.contains(['/', '\\', '.']);
+        let file = chosen.filter(plain).map(|option| format!("profiling/{option}.yaml"));
+        file.map_or(Ok(None), |file| self.read_user(&file, "profiling"))
     }
 
-    /// Returns the user's preset for all of `profiling`.
-    pub(crate) fn of_profiling(&self, option: &str) -> Result<Option<Node>, ConfigError> {
-        self.read_user(&format!("profiling/{option}.yaml"))
-    }
-
-    fn options(&self, group: &str) -> Result<Vec<PresetOption>, ConfigError> {
-        let mut options: Vec<PresetOption> = FILES
-            .iter()
-            .filter_map(|(file, text)| {
-                let name = file.strip_prefix(group)?.strip_prefix('/')?.strip_suffix(".yaml")?;
-                (!name.starts_with('_') && !name.contains('/'))
-                    .then(|| PresetOption { name: name.to_owned(), about: about(text) })
-            })
-            .collect();
-        if let Some(folder) = &self.folder {
-            let mut files = Vec::new();
-            yaml_files(folder, Path::new(""), 0, &mut files)?;
-            for file in &files {
-                // A file in a folder below the group is an option with a slash: `llm/alt`.
-                let Ok(below) = file.strip_prefix(group) else {
-                    continue;
-                };
-                let path = folder.join(file);
-                let name = below.with_extension("").to_string_lossy().replace('\\', "/");
-                let text = read_file(&path)?;
-                if !options.iter().any(|option| option.name == name) {
-                    options.push(PresetOption { name, about: about(&text) });
-                }
+    fn options(&self, group: &str) -> Result<Vec<PresetOption>, Error> {
+        let mut options: BTreeMap<String, PresetOption> = BTreeMap::new();
+        let mut add = |name: &str, text: &str| {
+            let option = PresetOption { name: name.to_owned(), about: about(text) };
+            options.entry(option.name.clone()).or_insert(option);
+        };
+        for (file, text) in FILES {
+            let below = file.strip_prefix(group).and_then(|file| file.strip_prefix('/'));
+            let name = below.and_then(|file| file.strip_suffix(".yaml"));
+            if let Some(name) = name.filter(|name| !name.starts_with('_') && !name.contains('/')) {
+                add(name, text);
             }
         }
-        options.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(options)
+        for file in self.user_files()? {
+            // A file in a folder below the group is an option with a slash: `llm/alt`.
+            if let (Ok(below), Some(folder)) = (file.strip_prefix(group), &self.folder) {
+                let name = below.with_extension("").to_string_lossy().replace('\\', "/");
+                add(&name, &read_file(&folder.join(&file))?);
+            }
+        }
+        Ok(options.into_values().collect())
     }
 
-    fn read_user(&self, file: &str) -> Result<Option<Node>, ConfigError> {
+    /// Reads a file of the user's folder, if it is there; its keys stand below `section`.
+    pub(crate) fn read_user(&self, file: &str, section: &str) -> Result<Option<Tree>, Error> {
         match self.folder.as_ref().map(|folder| folder.join(file)) {
-            Some(path) if path.is_file() => read_user_file(&path).map(Some),
+            Some(path) if path.is_file() => read_user_file(&path, section).map(Some),
             _ => Ok(None),
         }
     }
+
+    /// Lists the YAML files of the user's folder, relative to it.
+    fn user_files(&self) -> Result<Vec<PathBuf>, Error> {
+        let mut files = Vec::new();
+        if let Some(folder) = &self.folder {
+            yaml_files(folder, Path::new(""), 0, &mut files)?;
+        }
+        Ok(files)
+    }
 }
 
-/// Reads a user file as a map.
-pub fn read_user_file(path: &Path) -> Result<Node, ConfigError> {
-    let text = read_file(path)?;
-    let node = tree::read(&text, path, &|line| Origin::File { path: path.to_owned(), line })?;
-    as_map(node).ok_or_else(|| not_yaml(path, NOT_A_MAP))
+/// Reads a file of the user, whose keys stand below `section`.
+pub fn read_user_file(path: &Path, section: &str) -> Result<Tree, Error> {
+    tree::read(&read_file(path)?, path, section, |line| Origin::File(path.to_owned(), line))
 }
 
-fn read_file(path: &Path) -> Result<String, ConfigError> {
-    read_text(path).map_err(|source| ConfigError::Read { file: path.to_owned(), source })
+fn read_file(path: &Path) -> Result<String, Error> {
+    read_text(path).map_err(Error::io("read", path))
 }
 
 fn builtin(file: &str) -> Option<&'static str> {
     FILES.iter().find(|(name, _)| *name == file).map(|(_, text)| *text)
 }
 
-fn read_builtin(file: &str) -> Result<Node, ConfigError> {
-    let broken = |why: String| ConfigError::Builtin { file: file.to_owned(), why };
-    let text = builtin(file).ok_or_else(|| broken("missing".to_owned()))?;
-    let node = tree::read(text, Path::new(file), &|_| Origin::Builtin { file: file.to_owned() })
-        .map_err(|error| broken(error.to_string()))?;
-    as_map(node).ok_or_else(|| broken(NOT_A_MAP.to_owned()))
-}
-
-/// Converts a file to a map; a file with comments only is empty.
-fn as_map(node: Node) -> Option<Node> {
-    match node.value {
-        Value::Map(_) => Some(node),
-        Value::Null => Some(Node::map(node.origin)),
-        _ => None,
-    }
+fn read_builtin(file: &str, section: &str) -> Result<Tree, Error> {
+    let text = builtin(file).unwrap_or_default();
+    tree::read(text, Path::new(file), section, |_| Origin::Builtin(file.to_owned()))
 }
 
 /// Returns the first comment of a preset.
@@ -251,9 +241,9 @@ fn yaml_files(
     below: &Path,
     depth: usize,
     found: &mut Vec<PathBuf>,
-) -> Result<(), ConfigError> {
+) -> Result<(), Error> {
     let here = folder.join(below);
-    let failed = |source| ConfigError::Read { file: here.clone(), source };
+    let failed = |source| Error::io("read", &here)(source);
     for entry in std::fs::read_dir(&here).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();

@@ -28,33 +28,23 @@ const TIME: &str = "a time of at most ten years, such as 90, 90s, 5m or 1h30m";
 const SIZE: &str = "a size such as 1000000, 500MB or 2GiB";
 const PARAMETERS: &str = "a number of parameters, such as 3000000000 or 3B";
 
-/// Units of sizes, bytes.
-const BYTES: [(&str, f64); 14] = [
-    ("", 1.0),
-    ("b", 1.0),
-    ("k", 1e3),
-    ("kb", 1e3),
-    ("m", 1e6),
-    ("mb", 1e6),
-    ("g", 1e9),
-    ("gb", 1e9),
-    ("t", 1e12),
-    ("tb", 1e12),
-    ("kib", 1_024.0),
-    ("mib", 1_048_576.0),
-    ("gib", 1_073_741_824.0),
-    ("tib", 1_099_511_627_776.0),
-];
-
-/// Units of numbers of parameters.
-const COUNTS: [(&str, f64); 6] = [("", 1.0), ("k", 1e3), ("m", 1e6), ("b", 1e9), ("g", 1e9), ("t", 1e12)];
-
-/// Reads a number with a unit in any case. `None` for an unknown unit, and for a number below 0 or beyond the integers that a float
-/// represents exactly.
-fn scaled(text: &str, units: &[(&str, f64)]) -> Option<u64> {
-    let text = text.trim();
-    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
-    let (_, factor) = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
+/// Reads a number with a decimal or binary prefix in any case. `None` for an unknown one, and for a number below 0 or beyond the integers
+/// that a float represents exactly.
+fn scaled(text: &str, unit: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let (number, prefix) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let factor = match prefix.strip_suffix(unit).unwrap_or(prefix) {
+        "" => 1.0,
+        "k" => 1e3,
+        "m" => 1e6,
+        "g" | "b" => 1e9,
+        "t" => 1e12,
+        "ki" => 1024.0,
+        "mi" => 1024_f64.powi(2),
+        "gi" => 1024_f64.powi(3),
+        "ti" => 1024_f64.powi(4),
+        _ => return None,
+    };
     let value = number.trim().parse::<f64>().ok()? * factor;
     (0.0..=9_007_199_254_740_992.0).contains(&value).then(|| value.round() as u64)
 }
@@ -88,8 +78,8 @@ quantities! {
         };
         duration.filter(|duration| *duration <= LONGEST)
     };
-    Size, SIZE, |text| scaled(text, &BYTES);
-    Parameters, PARAMETERS, |text| scaled(text, &COUNTS).filter(|count| *count > 0);
+    Size, SIZE, |text| scaled(text, "b");
+    Parameters, PARAMETERS, |text| scaled(text, "").filter(|count| *count > 0);
 }
 
 impl fmt::Display for Span {

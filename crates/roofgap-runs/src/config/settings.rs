@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use roofgap_base::error::Error;
 use roofgap_collect::command::{NvtxRange, word_of_text};
 use roofgap_collect::ncu::{CacheControl, ClockControl, ReplayMode, TargetProcesses};
 use roofgap_collect::nsys::{CaptureEnd, GraphTrace};
 
 use super::quantity::{Parameters, Size, Span, text_of};
-use super::traffic::Load;
 use roofgap_collect::option_values;
 
 /// Declares sections of the configuration, whose keys are all known.
@@ -68,16 +69,12 @@ sections! {
         pub mode: Mode,
         /// Maximum number of launch groups per stage for ncu.
         pub top_n_kernels: u32,
-        /// Share of a stage's kernel time at which the selection stops, %.
-        pub kernel_time_pct: f64,
         /// Time budget of the counters phase.
         pub counter_budget: Span,
         /// Time limit of the program in a phase.
         pub timeout: Span,
         /// Time between a request to stop and a kill. A profiler gets more time to write its report.
         pub grace: Span,
-        /// Free disk space below which a session warns.
-        pub min_free_bytes: Size,
         /// Samples energy, power and clocks of the GPUs in each phase.
         pub vitals: bool,
     }
@@ -118,8 +115,6 @@ sections! {
         pub operators: bool,
         /// Counters of kernels.
         pub counters: bool,
-        /// Profiler overhead above which a lighter setup is suggested, %.
-        pub overhead_limit_pct: f64,
         /// Limit below `run.top_n_kernels`.
         pub max_kernels: Option<u32>,
     }
@@ -169,8 +164,6 @@ sections! {
         pub cpuctxsw: String,
         /// CUDA graphs.
         pub cuda_graph_trace: GraphTrace,
-        /// Records CUDA events.
-        pub cuda_event_trace: bool,
         /// Gate of the recording; by default `nvtx_capture` decides.
         pub capture_range: Option<CaptureGate>,
         /// Range to record, `[domain@]name`.
@@ -209,14 +202,6 @@ sections! {
         pub rank: Option<u32>,
         /// Launches measured per launch group.
         pub launch_count: u32,
-        /// Estimated time of one measured launch, s.
-        pub seconds_per_launch: f64,
-        /// Estimated passes of one measured launch.
-        pub passes_per_launch: u32,
-        /// Estimated additional time of a pass per GB of weights, s.
-        pub seconds_per_pass_and_gb: f64,
-        /// Estimated time of start and end under ncu, s.
-        pub startup_seconds: f64,
         /// Additional arguments.
         pub extra_args: Vec<String>,
     }
@@ -255,8 +240,6 @@ sections! {
         pub warmup: u32,
         /// Seed of weights and inputs.
         pub seed: u64,
-        /// dtype of the weights; by default that of the model.
-        pub dtype: Option<String>,
         /// `auto`, `cpu`, `cuda`, `cuda:1`.
         pub device: String,
         /// Uses torch.compile.
@@ -311,6 +294,10 @@ sections! {
         pub revision: Option<String>,
         /// dtype of the weights.
         pub dtype: String,
+        /// Ranks that share every layer (tensor parallelism), and its experts (expert parallelism), where the capture does not tell.
+        pub tp: Option<NonZeroU32>,
+        /// See `tp`.
+        pub ep: Option<NonZeroU32>,
         /// Architecture name in transformers.
         pub model_type: Option<String>,
         /// Task.
@@ -339,6 +326,67 @@ sections! {
         pub per_gpu_hour: Option<f64>,
         /// Price of a kWh.
         pub per_kwh: Option<f64>,
+    }
+}
+
+/// The load on a server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Model to ask for (default: the first that the server lists)
+    pub model: Option<String>,
+    /// Requests in flight; with a rate, the most in flight
+    pub concurrency: u32,
+    /// Mean requests per second at random times, instead of a fixed number in flight
+    pub rate: Option<f64>,
+    /// Measured requests
+    pub requests: u64,
+    /// Requests before them that are not measured
+    pub warmup: u64,
+    /// Time after which no more requests start, such as 30s or 5m
+    pub duration: Option<Span>,
+    /// Tokens of each prompt, which are random
+    pub prompt_tokens: NonZeroU32,
+    /// Generated tokens of each request
+    pub output_tokens: NonZeroU32,
+    /// JSONL file of prompts, used in turn: {"prompt": ...} or {"messages": ...}, with "output_tokens"
+    pub prompts: Option<PathBuf>,
+    /// Random token ids are below this number
+    pub vocabulary: u32,
+    /// Time limit of one request
+    pub timeout: Span,
+    /// Seed of tokens and arrival times
+    #[serde(skip)]
+    pub seed: u64,
+    /// Largest time to first token of a good request, such as 0.5s
+    pub good_ttft: Option<Span>,
+    /// Largest mean time between tokens of a good request, such as 0.05s
+    pub good_itl: Option<Span>,
+}
+
+/// Default lengths.
+const PROMPT_TOKENS: NonZeroU32 = NonZeroU32::MIN.saturating_add(511);
+const OUTPUT_TOKENS: NonZeroU32 = NonZeroU32::MIN.saturating_add(127);
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            model: None,
+            concurrency: 8,
+            rate: None,
+            requests: 64,
+            warmup: 8,
+            duration: None,
+            prompt_tokens: PROMPT_TOKENS,
+            output_tokens: OUTPUT_TOKENS,
+            prompts: None,
+            // Every common vocabulary is larger.
+            vocabulary: 10_000,
+            timeout: Span(Duration::from_secs(300)),
+            seed: 0,
+            good_ttft: None,
+            good_itl: None,
+        }
     }
 }
 
@@ -423,7 +471,6 @@ impl Nsys {
             ("cpuctxsw", self.cpuctxsw != "none"),
             ("trace", self.trace.iter().any(is_other)),
             ("nvtx_capture", !matches!(self.gate(), Ok(None))),
-            ("cuda_event_trace", self.cuda_event_trace),
             ("extra_args", !self.extra_args.is_empty()),
         ];
         asked.into_iter().find(|(_, is_asked)| *is_asked).map(|(option, _)| option)
@@ -431,14 +478,14 @@ impl Nsys {
 
     /// Returns the range that gates the recording; `None` where everything is recorded, also for a range of any name: stages are cut
     /// out afterwards. The order of nsys, `name@LLM` and `name@*`, is understood too.
-    pub fn gate(&self) -> Result<Option<NvtxRange>, String> {
+    pub fn gate(&self) -> Result<Option<NvtxRange>, Error> {
         let written = self.nvtx_capture.as_deref();
         let written = written.filter(|_| self.capture_range != Some(CaptureGate::None));
         let Some(text) = written.filter(|text| !ANY_RANGE.contains(text)) else {
             return Ok(None);
         };
-        let range = NvtxRange::parse(text)
-            .ok_or_else(|| format!("profiling.nsys.nvtx_capture is {text:?}; write it as [domain@]name"))?;
+        let wrong = || format!("profiling.nsys.nvtx_capture is {text:?}; write it as [domain@]name");
+        let range = NvtxRange::parse(text).ok_or_else(|| Error::new(wrong()))?;
         Ok(Some(match range {
             NvtxRange { domain: Some(name), name: domain } if domain == LLM || domain == "*" => {
                 NvtxRange { domain: Some(domain), name }
@@ -453,6 +500,17 @@ impl Nsys {
         (self.capture_range != Some(CaptureGate::None)).then(|| {
             format!("profiling.nsys.nvtx_capture={any} names no range: everything is recorded, and the stages are cut out afterwards")
         })
+    }
+}
+
+impl Ncu {
+    /// Estimates the passes of a measured launch.
+    pub fn passes(&self) -> u32 {
+        match (&self.set, self.sections.len()) {
+            (None, 0 | 1) => 9,
+            (None, _) => 15,
+            (Some(_), _) => 17,
+        }
     }
 }
 
@@ -494,7 +552,6 @@ impl Config {
         let ours = is(WorkloadKind::Embedded) || is(WorkloadKind::Hf);
         let (server, no_program) = (is(WorkloadKind::Server), workload.program.is_empty());
         let named = self.model.source();
-        let pct = run.kernel_time_pct > 0.0 && run.kernel_time_pct <= 100.0;
         let not_positive = |value: Option<f64>| value.is_some_and(|value| value.is_nan() || value <= 0.0);
         if let Some(name) = named.as_ref().filter(|_| is(WorkloadKind::Embedded)) {
             let why = format!(
@@ -503,7 +560,6 @@ impl Config {
             return Some((KIND, why));
         }
         let checks = [
-            (!pct, "run.kernel_time_pct", "expected more than 0 and at most 100"),
             (
                 run.top_n_kernels == 0,
                 "run.top_n_kernels",
@@ -535,10 +591,10 @@ impl Config {
             ),
             (is(WorkloadKind::Command) && no_program, KIND, "it needs a program: put it after --"),
             (server && no_program, KIND, "it needs a server: put its command after --"),
-            (server && load.requests == 0, "load.requests", AT_LEAST_1),
-            (server && load.concurrency == 0, "load.concurrency", AT_LEAST_1),
+            (load.requests == 0, "load.requests", AT_LEAST_1),
+            (!(1..=4096).contains(&load.concurrency), "load.concurrency", "expected 1 to 4096"),
             (
-                server && load.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0),
+                load.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0),
                 "load.rate",
                 "expected a number above 0, or null",
             ),

@@ -1,240 +1,233 @@
-//! The untyped configuration: a tree of values with their origins, its YAML form, and the checks of one layer.
-//!
-//! Reading YAML keeps the line of each value. Writing is by hand, so that a comment can name the origin.
+//! The untyped configuration: values with their origins by dotted key, its YAML form, and the checks of one layer.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
+use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
-use super::ConfigError;
+use super::failed;
+use roofgap_base::error::Error;
 
 /// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// A built-in preset.
-    Builtin {
-        /// `group/option.yaml`.
-        file: String,
-    },
-    /// A preset in `--config-dir`, or the file given by `--config`.
-    File {
-        /// File.
-        path: PathBuf,
-        /// Line of the value, from 1.
-        line: usize,
-    },
-    /// An override on the command line.
-    Override {
-        /// Override as written.
-        text: String,
-    },
+    /// A built-in preset: `group/option.yaml`.
+    Builtin(String),
+    /// A line of a preset in `--config-dir`, or of the file given by `--config`.
+    File(PathBuf, usize),
+    /// An override on the command line, as written.
+    Override(String),
     /// The program after `--`.
     Program,
-    /// Another choice that requires it.
-    Implied {
-        /// That choice, as written.
-        by: String,
-    },
+    /// Another choice that requires it, as written.
+    Implied(String),
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Builtin { file } => write!(f, "built-in {file}"),
-            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
-            Self::Override { text } => write!(f, "command line: {text}"),
+            Self::Builtin(file) => write!(f, "built-in {file}"),
+            Self::File(path, line) => write!(f, "{}:{line}", path.display()),
+            Self::Override(text) => write!(f, "command line: {text}"),
             Self::Program => write!(f, "command line: after --"),
-            Self::Implied { by } => write!(f, "implied by {by}"),
+            Self::Implied(by) => write!(f, "implied by {by}"),
         }
     }
 }
 
-/// A value with its origin.
+/// A value that is not a map, or an empty map, with its origin.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node {
+pub struct Leaf {
     /// Value.
     pub value: Value,
     /// Origin.
     pub origin: Origin,
 }
 
-/// An untyped value.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    /// `null`.
-    Null,
-    /// `true` or `false`.
-    Bool(bool),
-    /// A whole number.
-    Int(i64),
-    /// Any other number.
-    Float(f64),
-    /// Text.
-    Text(String),
-    /// A list.
-    List(Vec<Node>),
-    /// Keys with values, in the order they were written.
-    Map(Map),
-}
-
-/// Keys with values, in the order they were written.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Map {
-    entries: Vec<(String, Node)>,
-}
-
-impl Map {
-    /// Returns the value of a key.
-    pub fn get(&self, key: &str) -> Option<&Node> {
-        self.entries.iter().find(|(k, _)| k == key).map(|(_, node)| node)
-    }
-
-    /// The value of a key, to change it.
-    pub fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
-        self.entries.iter_mut().find(|(k, _)| k == key).map(|(_, node)| node)
-    }
-
-    /// Sets a key; an existing key keeps its position.
-    pub fn insert(&mut self, key: &str, node: Node) {
-        match self.get_mut(key) {
-            Some(existing) => *existing = node,
-            None => self.entries.push((key.to_owned(), node)),
-        }
-    }
-
-    /// Removes a key.
-    pub fn remove(&mut self, key: &str) -> Option<Node> {
-        let at = self.entries.iter().position(|(k, _)| k == key)?;
-        Some(self.entries.remove(at).1)
-    }
-
-    /// Iterates over keys and values in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
-        self.entries.iter().map(|(key, node)| (key.as_str(), node))
-    }
-
-    /// Returns true where there is no key.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-}
-
-impl Node {
-    /// Creates a node.
-    pub fn new(value: Value, origin: Origin) -> Self {
-        Self { value, origin }
-    }
-
+impl Leaf {
     /// Creates a text.
     pub fn text(text: impl Into<String>, origin: Origin) -> Self {
-        Self::new(Value::Text(text.into()), origin)
-    }
-
-    /// Creates an empty map.
-    pub fn map(origin: Origin) -> Self {
-        Self::new(Value::Map(Map::default()), origin)
+        Self { value: Value::String(text.into()), origin }
     }
 
     /// Makes the error of a value that does not suit its key.
-    pub fn refused(&self, key: &str, why: impl Into<String>) -> ConfigError {
-        let value = match self.value {
-            Value::Map(_) => "this map".to_owned(),
-            _ => inline(self),
-        };
-        ConfigError::Value { key: key.to_owned(), value, origin: self.origin.to_string(), why: why.into() }
+    pub fn refused(&self, key: &str, why: impl Into<String>) -> Error {
+        refusal(key, &inline(&self.value), &self.origin, &why.into())
+    }
+}
+
+/// A layer of a configuration, or all of it: leaves by their dotted keys.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Tree(BTreeMap<String, Leaf>);
+
+impl Tree {
+    /// Creates a tree of a value at a key.
+    pub fn new(key: &str, value: Value, origin: impl Fn(&str) -> Origin) -> Self {
+        let mut tree = Self::default();
+        tree.add(key, value, &origin);
+        tree
     }
 
-    /// Returns the map, if it is one.
-    pub fn as_map(&self) -> Option<&Map> {
-        match &self.value {
-            Value::Map(map) => Some(map),
-            _ => None,
+    fn add(&mut self, key: &str, value: Value, origin: &dyn Fn(&str) -> Origin) {
+        match value {
+            Value::Object(map) if !map.is_empty() || key.is_empty() => {
+                map.into_iter().for_each(|(name, value)| self.add(&below(key, &name), value, origin));
+            }
+            value => {
+                self.0.insert(key.to_owned(), Leaf { value, origin: origin(key) });
+            }
         }
     }
 
-    /// Returns the text, if it is text.
-    pub fn as_text(&self) -> Option<&str> {
-        match &self.value {
-            Value::Text(text) => Some(text),
-            _ => None,
+    /// Lists the leaves with their keys.
+    pub fn leaves(&self) -> impl Iterator<Item = (&str, &Leaf)> {
+        self.0.iter().map(|(key, leaf)| (key.as_str(), leaf))
+    }
+
+    /// Returns a leaf.
+    pub fn get(&self, key: &str) -> Option<&Leaf> {
+        self.0.get(key)
+    }
+
+    /// Returns the text at a key.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.get(key)?.value.as_str()
+    }
+
+    /// Returns true where the key has a value other than null.
+    pub fn is_set(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|leaf| !leaf.value.is_null())
+    }
+
+    /// Lists the leaves below a key.
+    fn section(&self, key: &str) -> impl Iterator<Item = (&String, &Leaf)> {
+        let prefix = format!("{key}.");
+        self.0.range(prefix.clone()..).take_while(move |(below, _)| below.starts_with(&prefix))
+    }
+
+    /// Returns true where there is a leaf or a section of that key.
+    pub fn has(&self, key: &str) -> bool {
+        self.0.contains_key(key) || self.is_section(key)
+    }
+
+    fn is_section(&self, key: &str) -> bool {
+        self.section(key).next().is_some()
+    }
+
+    /// Sets a leaf, in place of whatever was at its key.
+    pub fn set(&mut self, key: &str, leaf: Leaf) {
+        self.take(key);
+        let parents = key.match_indices('.').filter_map(|(at, _)| key.get(..at));
+        parents.for_each(|parent| drop(self.0.remove(parent)));
+        self.0.insert(key.to_owned(), leaf);
+    }
+
+    /// Removes a leaf or a section and returns it.
+    pub fn take(&mut self, key: &str) -> Self {
+        let mut keys: Vec<String> = self.section(key).map(|(below, _)| below.clone()).collect();
+        keys.push(key.to_owned());
+        Self(keys.iter().filter_map(|key| self.0.remove_entry(key)).collect())
+    }
+
+    /// Returns the first leaf with its key.
+    pub fn into_first(mut self) -> Option<(String, Leaf)> {
+        self.0.pop_first()
+    }
+
+    /// Lays another tree over this one. An empty map replaces no section.
+    pub fn lay_over(&mut self, upper: Self) {
+        for (key, leaf) in upper.0 {
+            if leaf.value != Value::Object(Map::new()) || !self.is_section(&key) {
+                self.set(&key, leaf);
+            }
         }
     }
 
-    /// Converts the value to JSON; a number that JSON cannot represent becomes null.
-    pub fn to_json(&self) -> serde_json::Value {
-        match &self.value {
-            Value::Null => serde_json::Value::Null,
-            Value::Bool(value) => (*value).into(),
-            Value::Int(value) => (*value).into(),
-            Value::Float(value) => (*value).into(),
-            Value::Text(value) => value.as_str().into(),
-            Value::List(nodes) => nodes.iter().map(Self::to_json).collect(),
-            Value::Map(map) => map.iter().map(|(key, node)| (key, node.to_json())).collect(),
+    /// Moves a section to another key.
+    pub fn moved(self, from: &str, to: &str) -> Self {
+        let key = |key: String| key.strip_prefix(from).map(|rest| format!("{to}{rest}")).unwrap_or(key);
+        Self(self.0.into_iter().map(|(own, leaf)| (key(own), leaf)).collect())
+    }
+
+    /// Converts the tree to JSON.
+    pub fn to_json(&self) -> Value {
+        let mut whole = Map::new();
+        self.leaves().for_each(|(key, leaf)| insert(&mut whole, key, leaf.value.clone()));
+        Value::Object(whole)
+    }
+
+    /// Makes the error of a value, or of the section that lacks it.
+    pub fn refused(&self, key: &str, why: String) -> Error {
+        let mut key = key.split(['[', '?']).next().unwrap_or(key).trim_end_matches('.');
+        loop {
+            if let Some(leaf) = self.get(key) {
+                return leaf.refused(key, why);
+            }
+            if let Some((_, leaf)) = self.section(key).next() {
+                return refusal(key, "this map", &leaf.origin, &why);
+            }
+            let Some((above, _)) = key.rsplit_once('.') else {
+                return failed(format!("the configuration cannot be used: {why}"));
+            };
+            key = above;
         }
     }
 
-    /// Returns the value at a path of keys; the node itself for an empty path.
-    pub fn at(&self, path: &[&str]) -> Option<&Node> {
-        path.iter().try_fold(self, |node, key| node.as_map()?.get(key))
-    }
-
-    /// Sets the value at a path of keys and creates missing maps.
-    pub fn set(&mut self, path: &[&str], node: Node) {
-        let Some((first, rest)) = path.split_first() else {
-            *self = node;
-            return;
-        };
-        if !matches!(self.value, Value::Map(_)) {
-            *self = Self::map(node.origin.clone());
+    /// Checks that every key of a layer exists in this tree.
+    pub fn check(&self, layer: &Self) -> Result<(), Error> {
+        for (key, leaf) in layer.leaves().filter(|(key, _)| !is_free(key)) {
+            if self.is_section(key) {
+                if leaf.value != Value::Object(Map::new()) {
+                    return Err(leaf.refused(key, "it is a map; set its keys one by one"));
+                }
+            } else if !self.0.contains_key(key) {
+                return Err(self.unknown_key(key, &leaf.origin));
+            }
         }
-        if let Value::Map(map) = &mut self.value {
-            let mut next = map.get(first).cloned().unwrap_or_else(|| Self::map(node.origin.clone()));
-            next.set(rest, node);
-            map.insert(first, next);
-        }
+        Ok(())
     }
 
-    /// Removes the value at a path of keys.
-    pub fn remove(&mut self, path: &[&str]) -> Option<Self> {
-        let (first, rest) = path.split_first()?;
-        let Value::Map(map) = &mut self.value else {
-            return None;
-        };
-        if rest.is_empty() { map.remove(first) } else { map.get_mut(first)?.remove(rest) }
+    /// Makes the error of a key that this tree does not have.
+    pub fn unknown_key(&self, key: &str, origin: &Origin) -> Error {
+        unknown(key, self.0.keys().map(String::as_str).chain(GROUPS.iter().copied()), origin)
     }
 
-    /// Merges another tree over this one: maps merge key by key, other values are replaced.
-    pub fn lay_over(&mut self, upper: Node) {
-        match (&mut self.value, upper.value) {
-            (Value::Map(lower), Value::Map(upper_map)) => {
-                for (key, node) in upper_map.entries {
-                    match lower.get_mut(&key) {
-                        Some(existing) => existing.lay_over(node),
-                        None => lower.insert(&key, node),
-                    }
+    /// Writes the tree as YAML. `note` may return a comment for a leaf.
+    pub fn write(&self, note: impl Fn(&Leaf) -> Option<String>) -> String {
+        let mut out = String::new();
+        let mut last: Vec<&str> = Vec::new();
+        for (key, leaf) in self.leaves() {
+            let path: Vec<&str> = key.split('.').collect();
+            let known = path.iter().zip(&last).take_while(|(name, other)| name == other).count();
+            for (depth, name) in path.iter().enumerate().skip(known) {
+                out.push_str(&format!("{}{}:", "  ".repeat(depth), scalar_text(name)));
+                if depth + 1 < path.len() {
+                    out.push('\n');
                 }
             }
-            (_, value) => *self = Self::new(value, upper.origin),
+            let comment = note(leaf).map(|note| format!("  # {}", note.replace(['\n', '\r'], " ")));
+            out.push_str(&format!(" {}{}\n", inline(&leaf.value), comment.unwrap_or_default()));
+            last = path;
         }
+        out
     }
+}
 
-    /// Lists the leaves with their dotted keys; an empty map is a leaf.
-    pub fn leaves(&self) -> Vec<(String, &Node)> {
-        let mut found = Vec::new();
-        self.collect_leaves(String::new(), &mut found);
-        found
-    }
+fn refusal(key: &str, value: &str, origin: &Origin, why: &str) -> Error {
+    failed(format!("{key} cannot be {value} ({origin}): {why}"))
+}
 
-    fn collect_leaves<'a>(&'a self, key: String, found: &mut Vec<(String, &'a Node)>) {
-        match self.as_map() {
-            Some(map) if !map.is_empty() || key.is_empty() => {
-                for (name, node) in map.iter() {
-                    node.collect_leaves(below(&key, name), found);
-                }
+/// Sets the value of a dotted key.
+fn insert(map: &mut Map<String, Value>, key: &str, value: Value) {
+    match key.split_once('.') {
+        None => drop(map.insert(key.to_owned(), value)),
+        Some((first, rest)) => {
+            if let Value::Object(below) = map.entry(first).or_insert_with(|| Map::new().into()) {
+                insert(below, rest, value);
             }
-            _ => found.push((key, self)),
         }
     }
 }
@@ -244,134 +237,169 @@ fn below(key: &str, name: &str) -> String {
     if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
 }
 
-/// Reads one YAML document as JSON; a number that JSON cannot represent becomes null.
-pub fn read_yaml(text: &str, file: &Path) -> Result<serde_json::Value, ConfigError> {
-    Ok(read(text, file, &|_| Origin::Program)?.to_json())
-}
-
 /// Writes a value as YAML.
-pub fn to_yaml(value: &impl Serialize) -> Result<String, ConfigError> {
-    Ok(write(&node_of(value, &Origin::Program)?, &|_| None))
+pub fn to_yaml(value: &impl Serialize) -> Result<String, serde_json::Error> {
+    Ok(Tree::new("", serde_json::to_value(value)?, |_| Origin::Program).write(|_| None))
 }
 
-/// Converts a value to a tree. JSON is YAML.
-pub fn node_of(value: &impl Serialize, origin: &Origin) -> Result<Node, ConfigError> {
-    let file = Path::new("JSON");
-    let text = serde_json::to_string(value).map_err(|error| not_yaml(file, error.to_string()))?;
-    read(&text, file, &|_| origin.clone())
+/// Reads one YAML document as JSON.
+pub fn read_yaml(text: &str, file: &Path) -> Result<Value, Error> {
+    Ok(Reader::read(text, file)?.0)
+}
+
+/// Reads a file of keys with values, which stand below `key`. `origin` maps the line of a value to its origin.
+pub fn read(
+    text: &str,
+    file: &Path,
+    key: &str,
+    origin: impl Fn(usize) -> Origin,
+) -> Result<Tree, Error> {
+    let (value, lines) = Reader::read(text, file)?;
+    let line = |full: &str| {
+        let own = full.strip_prefix(key).unwrap_or(full).trim_start_matches('.');
+        origin(lines.get(own).copied().unwrap_or(1))
+    };
+    match value {
+        // A file of comments only is empty.
+        Value::Null => Ok(Tree::default()),
+        Value::Object(map) if map.is_empty() => Ok(Tree::default()),
+        Value::Object(_) => Ok(Tree::new(key, value, line)),
+        _ => Err(not_yaml(file, "expected keys with values")),
+    }
 }
 
 /// Makes the error of a file that is not supported YAML.
-pub fn not_yaml(file: &Path, why: impl Into<String>) -> ConfigError {
-    ConfigError::Yaml { file: file.to_owned(), why: why.into() }
+pub fn not_yaml(file: &Path, why: impl Into<String>) -> Error {
+    failed(format!("cannot parse {}: {}", file.display(), why.into()))
 }
 
-/// Reads one YAML document. `origin` maps the line of a value to its origin.
-pub fn read(text: &str, file: &Path, origin: &dyn Fn(usize) -> Origin) -> Result<Node, ConfigError> {
-    let documents = MarkedYaml::load_from_str(text).map_err(|error| not_yaml(file, error.to_string()))?;
-    match documents.as_slice() {
-        [] => Ok(Node::map(origin(1))),
-        [only] => convert(only, file, origin),
-        _ => Err(not_yaml(file, "found several documents; keep one per file")),
-    }
+/// Deepest value that is read.
+const DEEPEST: usize = 64;
+
+/// Reader of a document.
+struct Reader<'a> {
+    parser: Parser<'a, StrInput<'a>>,
+    file: &'a Path,
+    /// Lines of the values below maps, by their dotted keys.
+    lines: BTreeMap<String, usize>,
 }
 
-fn convert(
-    yaml: &MarkedYaml<'_>,
-    file: &Path,
-    origin: &dyn Fn(usize) -> Origin,
-) -> Result<Node, ConfigError> {
-    let line = yaml.span.start.line();
-    let bad = |why: &str| not_yaml(file, format!("line {line}: {why}"));
-    let value = match &yaml.data {
-        YamlData::Value(scalar) => match scalar {
-            Scalar::Null => Value::Null,
-            Scalar::Boolean(value) => Value::Bool(*value),
-            Scalar::Integer(value) => Value::Int(*value),
-            Scalar::FloatingPoint(value) => Value::Float(value.into_inner()),
-            Scalar::String(value) => Value::Text(value.to_string()),
-        },
-        YamlData::Sequence(items) => {
-            Value::List(items.iter().map(|item| convert(item, file, origin)).collect::<Result<_, _>>()?)
-        }
-        YamlData::Mapping(pairs) => {
-            let mut map = Map::default();
-            for (key, value) in pairs {
-                let name = match &key.data {
-                    YamlData::Value(Scalar::String(name)) => name.to_string(),
-                    YamlData::Value(Scalar::Integer(number)) => number.to_string(),
-                    _ => return Err(bad("a key must be text")),
-                };
-                map.insert(&name, convert(value, file, origin)?);
-            }
-            Value::Map(map)
-        }
-        YamlData::Tagged(..) => return Err(bad("tags are not supported")),
-        _ => return Err(bad("not a value")),
-    };
-    Ok(Node::new(value, origin(line)))
-}
-
-/// Writes a tree as YAML in block style. `note` may return a comment for a leaf.
-pub fn write(node: &Node, note: &dyn Fn(&Node) -> Option<String>) -> String {
-    let mut out = String::new();
-    match node.as_map() {
-        Some(map) if !map.is_empty() => write_map(map, 0, note, &mut out),
-        _ => out = format!("{}\n", inline(node)),
-    }
-    out
-}
-
-fn write_map(map: &Map, depth: usize, note: &dyn Fn(&Node) -> Option<String>, out: &mut String) {
-    for (key, node) in map.iter() {
-        let head = format!("{}{}:", "  ".repeat(depth), scalar_text(key));
-        match node.as_map() {
-            Some(inner) if !inner.is_empty() => {
-                out.push_str(&format!("{head}\n"));
-                write_map(inner, depth + 1, note, out);
-            }
-            _ => {
-                let comment = note(node).map(|note| format!("  # {}", note.replace(['\n', '\r'], " ")));
-                out.push_str(&format!("{head} {}{}\n", inline(node), comment.unwrap_or_default()));
+impl<'a> Reader<'a> {
+    fn read(text: &'a str, file: &'a Path) -> Result<(Value, BTreeMap<String, usize>), Error> {
+        let mut reader = Self { parser: Parser::new_from_str(text), file, lines: BTreeMap::new() };
+        let mut value = None;
+        loop {
+            match reader.next()? {
+                (Event::StreamEnd, _) => return Ok((value.unwrap_or_default(), reader.lines)),
+                (Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd, _) => {}
+                _ if value.is_some() => {
+                    return Err(not_yaml(file, "found several documents; keep one per file"));
+                }
+                first => value = Some(reader.value(first, Some(""), 0)?),
             }
         }
     }
+
+    /// Returns the next event and its line.
+    fn next(&mut self) -> Result<(Event<'a>, usize), Error> {
+        match self.parser.next_event() {
+            Some(Ok((event, span))) => Ok((event, span.start.line())),
+            Some(Err(error)) => Err(not_yaml(self.file, error.to_string())),
+            None => Err(not_yaml(self.file, "it ends too early")),
+        }
+    }
+
+    /// Reads the value that an event begins. `key` is its dotted key, which values in lists have not.
+    fn value(
+        &mut self,
+        (event, line): (Event<'a>, usize),
+        key: Option<&str>,
+        depth: usize,
+    ) -> Result<Value, Error> {
+        let file = self.file;
+        let bad = |why: &str| Err(not_yaml(file, format!("line {line}: {why}")));
+        if let Some(key) = key {
+            self.lines.insert(key.to_owned(), line);
+        }
+        if depth > DEEPEST {
+            return bad("it is nested too deeply");
+        }
+        match event {
+            Event::Scalar(.., Some(_)) | Event::SequenceStart(_, Some(_)) | Event::MappingStart(_, Some(_)) => {
+                bad("tags are not supported")
+            }
+            Event::Scalar(text, ScalarStyle::Plain, ..) if text.is_empty() || text == "~" => Ok(Value::Null),
+            Event::Scalar(text, ScalarStyle::Plain, ..) => Ok(plain(&text)),
+            Event::Scalar(text, ..) => Ok(Value::String(text.into_owned())),
+            Event::SequenceStart(..) => {
+                let mut items = Vec::new();
+                loop {
+                    match self.next()? {
+                        (Event::SequenceEnd, _) => return Ok(Value::Array(items)),
+                        first => items.push(self.value(first, None, depth + 1)?),
+                    }
+                }
+            }
+            Event::MappingStart(..) => {
+                let mut map = Map::new();
+                loop {
+                    let name = match self.next()? {
+                        (Event::MappingEnd, _) => return Ok(Value::Object(map)),
+                        (Event::Scalar(name, ..), _) => name.into_owned(),
+                        _ => return bad("a key must be text"),
+                    };
+                    if map.contains_key(&name) {
+                        return bad(&format!("the key {name} is there twice"));
+                    }
+                    let first = self.next()?;
+                    let full = key.map(|key| below(key, &name));
+                    let value = self.value(first, full.as_deref(), depth + 1)?;
+                    map.insert(name, value);
+                }
+            }
+            Event::Alias(_) => bad("references (*name) are not supported; write the value again"),
+            _ => bad("not a value"),
+        }
+    }
+}
+
+/// Interprets a value without quotes.
+pub fn plain(text: &str) -> Value {
+    match text.to_ascii_lowercase().as_str() {
+        "null" => return Value::Null,
+        "true" => return Value::Bool(true),
+        "false" => return Value::Bool(false),
+        _ => {}
+    }
+    if let Ok(number) = text.parse::<i64>() {
+        return number.into();
+    }
+    // `nan` and `inf` are text: no key accepts them as numbers.
+    let number = text.parse::<f64>().ok().filter(|_| text.contains(|c: char| c.is_ascii_digit()));
+    number.and_then(serde_json::Number::from_f64).map_or_else(|| text.into(), Value::Number)
 }
 
 /// Writes a value on one line.
-pub fn inline(node: &Node) -> String {
-    match &node.value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::Int(value) => value.to_string(),
-        Value::Float(value) => float_text(*value),
-        Value::Text(value) => scalar_text(value),
-        Value::List(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
-        Value::Map(map) => {
-            let pair = |(key, node): (&str, &Node)| format!("{}: {}", scalar_text(key), inline(node));
+pub fn inline(value: &Value) -> String {
+    match value {
+        Value::String(text) => scalar_text(text),
+        Value::Array(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        Value::Object(map) => {
+            let pair = |(key, value): (&String, &Value)| format!("{}: {}", scalar_text(key), inline(value));
             format!("{{{}}}", map.iter().map(pair).collect::<Vec<_>>().join(", "))
         }
-    }
-}
-
-/// Writes a float with a point or an exponent, so that it reads back as a float.
-fn float_text(value: f64) -> String {
-    match value {
-        f64::INFINITY => ".inf".to_owned(),
-        f64::NEG_INFINITY => "-.inf".to_owned(),
-        _ if value.is_nan() => ".nan".to_owned(),
-        _ => format!("{value:?}"),
+        other => other.to_string(),
     }
 }
 
 /// Writes text as a plain scalar where every reader reads it as that text, quoted otherwise.
 fn scalar_text(text: &str) -> String {
-    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '_')
+    let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-./@+".contains(c))
-        && matches!(Scalar::parse_from_cow(text.into()), Scalar::String(_))
+        && plain(text).is_string()
         // Booleans of YAML 1.1, which some readers still accept.
         && !["y", "n", "yes", "no", "on", "off"].contains(&text.to_ascii_lowercase().as_str());
-    if plain { text.to_owned() } else { quoted(text) }
+    if is_plain { text.to_owned() } else { quoted(text) }
 }
 
 /// Writes a double-quoted scalar: that of JSON, where further characters that are not printable in YAML are escaped.
@@ -382,89 +410,68 @@ fn quoted(text: &str) -> String {
         }
         c => c.to_string(),
     };
-    serde_json::Value::from(text).to_string().chars().map(escaped).collect()
+    Value::from(text).to_string().chars().map(escaped).collect()
 }
 
 /// Groups in display order.
-pub const GROUPS: &[&str] =
-    &["workload", "model", "runner", "profiling/nsys", "profiling/ncu", "profiling/torch", "hardware"];
+pub const GROUPS: [&str; 7] =
+    ["workload", "model", "runner", "profiling/nsys", "profiling/ncu", "profiling/torch", "hardware"];
 
 /// Maps with keys chosen by the user.
-const FREE: &[&str] = &["stages", "workload.env", "model.set"];
+const FREE: [&str; 3] = ["stages", "workload.env", "model.set"];
 
 /// Returns true where any key is allowed below this one.
 pub fn is_free(key: &str) -> bool {
-    FREE.iter().any(|free| key == *free || key.strip_prefix(free).is_some_and(|rest| rest.starts_with('.')))
+    FREE.iter().any(|free| key.strip_prefix(free).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
 }
 
-/// Checks that every key of a layer exists in the base.
-pub fn check(layer: &Node, base: &Node) -> Result<(), ConfigError> {
-    check_below(layer, base, base, "")
-}
+/// Chosen option of each group, as written.
+pub type Choices = BTreeMap<String, Leaf>;
 
-/// Checks a layer that belongs at a path of the tree.
-pub fn check_at(layer: &Node, base: &Node, path: &[&str]) -> Result<(), ConfigError> {
-    match base.at(path) {
-        Some(below) => check_below(layer, below, base, &path.join(".")),
-        None => Err(unknown_key(&path.join("."), base, &layer.origin)),
-    }
-}
-
-fn check_below(layer: &Node, known: &Node, base: &Node, key: &str) -> Result<(), ConfigError> {
-    if is_free(key) {
-        return Ok(());
-    }
-    match (layer.as_map(), known.as_map()) {
-        (Some(upper), Some(lower)) => {
-            for (name, node) in upper.iter() {
-                let full = below(key, name);
-                match lower.get(name) {
-                    Some(next) => check_below(node, next, base, &full)?,
-                    None => return Err(unknown_key(&full, base, &node.origin)),
-                }
-            }
-            Ok(())
-        }
-        (None, Some(_)) => Err(layer.refused(key, "it is a map; set its keys one by one")),
-        _ => Ok(()),
-    }
-}
-
-/// Builds the error for an unknown key.
-pub fn unknown_key(key: &str, base: &Node, origin: &Origin) -> ConfigError {
-    let leaves = base.leaves();
-    unknown(key, leaves.iter().map(|(name, _)| name.as_str()).chain(GROUPS.iter().copied()), origin)
-}
-
-fn unknown<'a>(key: &str, names: impl Iterator<Item = &'a str>, origin: &Origin) -> ConfigError {
-    let origin = Box::new(origin.clone());
-    ConfigError::UnknownKey { key: key.to_owned(), nearest: nearest(key, names), origin }
+/// Makes the error of a name that is none of `names`.
+fn unknown<'a>(key: &str, names: impl Iterator<Item = &'a str>, origin: &Origin) -> Error {
+    let guess = did_you_mean(key, names);
+    Error::new(format!("there is no key {key}{guess} ({origin})")).with_hint(
+        "`roofgap config show` prints every key; those of a Hydra module go into workload.overrides='[KEY=VALUE]'",
+    )
 }
 
 /// Replaces choices by those of an upper layer.
-pub fn choose_all(choices: &mut [(String, Node)], upper: Vec<(String, Node)>) -> Result<(), ConfigError> {
-    for (group, node) in upper {
-        match choices.iter_mut().find(|(name, _)| *name == group) {
-            Some((_, chosen)) => *chosen = node,
-            None => return Err(unknown(&group, GROUPS.iter().copied(), &node.origin)),
+pub fn choose(choices: &mut Choices, upper: impl IntoIterator<Item = (String, Leaf)>) -> Result<(), Error> {
+    for (group, leaf) in upper {
+        if !GROUPS.contains(&group.as_str()) {
+            return Err(unknown(&group, GROUPS.into_iter(), &leaf.origin));
         }
+        choices.insert(group, leaf);
     }
     Ok(())
 }
 
-/// Removes the chosen options from a layer: a map, or Hydra's list of maps.
-pub fn take_defaults(layer: &mut Node) -> Result<Vec<(String, Node)>, ConfigError> {
-    let Some(defaults) = layer.remove(&["defaults"]) else {
-        return Ok(Vec::new());
-    };
-    let wrong = || defaults.refused("defaults", "expected a map of group: option");
-    let maps = match &defaults.value {
-        Value::Map(map) => vec![map],
-        Value::List(items) => items.iter().map(Node::as_map).collect::<Option<Vec<_>>>().ok_or_else(wrong)?,
-        _ => return Err(wrong()),
-    };
-    let pairs = maps.into_iter().flat_map(|map| map.iter());
-    Ok(pairs.map(|(group, node)| (group.to_owned(), node.clone())).collect())
+/// Removes the chosen options from a layer: a map, or Hydra's list of maps, below `key`.
+pub fn take_defaults(layer: &mut Tree, key: &str) -> Result<Vec<(String, Leaf)>, Error> {
+    let mut choices = Vec::new();
+    for (full, leaf) in layer.take(key).0 {
+        let wrong = || leaf.refused(key, "expected a map of group: option");
+        match (full.strip_prefix(key).and_then(|rest| rest.strip_prefix('.')), &leaf.value) {
+            (Some(group), _) => choices.push((group.to_owned(), leaf)),
+            (None, Value::Array(items)) => {
+                for item in items.iter().filter(|item| *item != "_self_") {
+                    for (group, option) in item.as_object().ok_or_else(wrong)? {
+                        let leaf = Leaf { value: option.clone(), origin: leaf.origin.clone() };
+                        choices.push((group.clone(), leaf));
+                    }
+                }
+            }
+            (None, Value::Object(_)) => {}
+            _ => return Err(wrong()),
+        }
+    }
+    Ok(choices)
+}
+
+/// Asks whether the most similar name was meant.
+pub fn did_you_mean<'a>(written: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(written, candidates).map(|name| format!(", did you mean {name}?")).unwrap_or_default()
 }
 
 /// Finds the candidate most similar to a written name, if one is similar enough.
@@ -492,57 +499,63 @@ mod tests {
 
     use super::*;
 
-    fn origin(line: usize) -> Origin {
-        Origin::File { path: "x.yaml".into(), line }
-    }
-
-    fn parse(text: &str) -> Node {
-        read(text, Path::new("x.yaml"), &origin).unwrap()
+    fn parse(text: &str) -> Tree {
+        read(text, Path::new("x.yaml"), "", |line| Origin::File("x.yaml".into(), line)).unwrap()
     }
 
     #[test]
     fn keeps_the_line_of_each_value() {
-        let node = parse("a: 1\nb:\n  c: [x, 2.5]\n");
-        let c = node.at(&["b", "c"]).unwrap();
-        assert_eq!(c.origin, origin(3));
-        assert_eq!(inline(c), "[x, 2.5]");
+        let tree = parse("a: 1\nb:\n  c: [x, 2.5]\n");
+        let c = tree.get("b.c").unwrap();
+        assert_eq!(c.origin, Origin::File("x.yaml".into(), 3));
+        assert_eq!(inline(&c.value), "[x, 2.5]");
     }
 
     #[test]
     fn an_empty_file_is_an_empty_map() {
-        let node = parse("# only a comment\n");
-        assert!(matches!(&node.value, Value::Map(map) if map.is_empty()), "{node:?}");
+        for text in ["", "# only a comment\n", "---\n", "{}"] {
+            assert_eq!(parse(text), Tree::default(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn reads_the_forms_of_yaml() {
+        let text = "a: |\n  x\n  y\nb: >-\n  long\n  line\nc: plain over\n  two lines\n'd e': \"\\u00e9\"\nf: ''\n\
+                    g:\n- 1\n- h: ~\n  i: -2.5e3\nj: {k: [l, m: n]}\no: &p q\nr: 0x10\ns:\n";
+        let expected = serde_json::json!({
+            "a": "x\ny\n", "b": "long line", "c": "plain over two lines", "d e": "é", "f": "",
+            "g": [1, {"h": null, "i": -2500.0}], "j": {"k": ["l", {"m": "n"}]}, "o": "q", "r": "0x10", "s": null,
+        });
+        assert_eq!(read_yaml(text, Path::new("x")).unwrap(), expected);
     }
 
     #[test]
     fn refuses_what_it_cannot_hold() {
-        for text in ["a: [1", "--- 1\n--- 2\n", "? [a]\n: 1\n", "a: !mine x\n", "a: 1\na: 2\n"] {
-            assert!(read(text, Path::new("x.yaml"), &origin).is_err(), "{text:?} was read");
+        let deep = "[".repeat(200);
+        for text in [
+            "a: [1", "--- 1\n--- 2\n", "? [a]\n: 1\n", "a: !mine x\n", "a: !m [x]\n", "a: 1\na: 2\n", &deep,
+            "a: &b [1]\nc: *b\n",
+        ] {
+            assert!(read_yaml(text, Path::new("x.yaml")).is_err(), "{text:?} was read");
         }
+    }
+
+    #[test]
+    fn a_layer_replaces_leaves_and_keeps_sections() {
+        let mut tree = parse("a: {b: 1, c: 2}\nd: {}\n");
+        tree.lay_over(parse("a: {}\nd: {e: 3}\n"));
+        assert_eq!(tree.to_json(), serde_json::json!({"a": {"b": 1, "c": 2}, "d": {"e": 3}}));
+        tree.set("a", Leaf { value: 5.into(), origin: Origin::Program });
+        assert_eq!(tree.write(|_| None), "a: 5\nd:\n  e: 3\n");
     }
 
     #[test]
     fn quotes_what_would_read_as_something_else() {
         for text in [
-            "",
-            "1",
-            "1.5",
-            "true",
-            "null",
-            "~",
-            "no",
-            "a: b",
-            "- x",
-            "#c",
-            "a #b",
-            "0x10",
-            " x",
-            "é",
-            "${run.mode}",
+            "", "1", "1.5", "true", "null", "~", "no", "a: b", "- x", "#c", "a #b", "0x10", " x", "é", "${run.mode}",
         ] {
-            let node = Node::new(Value::Text(text.to_owned()), origin(1));
-            let back = parse(&format!("k: {}\n", inline(&node)));
-            assert_eq!(back.at(&["k"]).unwrap().as_text(), Some(text), "{}", inline(&node));
+            let back = parse(&format!("k: {}\n", inline(&text.into())));
+            assert_eq!(back.text("k"), Some(text));
         }
     }
 
@@ -550,21 +563,15 @@ mod tests {
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::Bool),
-            any::<i64>().prop_map(Value::Int),
-            proptest::num::f64::NORMAL.prop_map(Value::Float),
-            any::<String>().prop_map(Value::Text),
+            any::<i64>().prop_map(Value::from),
+            proptest::num::f64::NORMAL.prop_map(Value::from),
+            any::<String>().prop_map(Value::String),
         ];
         leaf.prop_recursive(3, 16, 4, |inner| {
-            let node = inner.prop_map(|value| Node::new(value, origin(1)));
             prop_oneof![
-                proptest::collection::vec(node.clone(), 0..4).prop_map(Value::List),
-                proptest::collection::vec((any::<String>(), node), 0..4).prop_map(|pairs| {
-                    let mut map = Map::default();
-                    for (key, node) in pairs {
-                        map.insert(&key, node);
-                    }
-                    Value::Map(map)
-                }),
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
+                proptest::collection::btree_map("[^.]*", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
             ]
         })
     }
@@ -572,12 +579,14 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_reads_back(value in values()) {
-            let mut map = Map::default();
-            map.insert("k", Node::new(value, origin(1)));
-            let node = Node::new(Value::Map(map), origin(1));
-            let text = write(&node, &|_| Some("a note".to_owned()));
-            let back = read(&text, Path::new("x.yaml"), &|_| origin(1)).unwrap();
-            prop_assert_eq!(back.to_json(), node.to_json(), "{}", text);
+            let tree = Tree::new("k", value, |_| Origin::Program);
+            let text = tree.write(|_| Some("a note".to_owned()));
+            prop_assert_eq!(parse(&text).to_json(), tree.to_json(), "{}", text);
+        }
+
+        #[test]
+        fn reading_never_panics(text in "[-a :\\[\\]{},&*!|>'\"#\n]{0,40}") {
+            let _ = read_yaml(&text, Path::new("x"));
         }
     }
 

@@ -64,7 +64,7 @@ impl Export {
             };
             return Err(Error::new(format!(
                 "{}: a report of nsys {made_by} with {unknown}, which only nsys can export, and {why}; install Nsight Systems, name it \
-                 with --nsys, or export it elsewhere with `nsys export --type=sqlite` and give the .sqlite",
+                 with --set profiling.nsys.path=FILE, or export it elsewhere with `nsys export --type=sqlite` and give the .sqlite",
                 path.display()
             )));
         };

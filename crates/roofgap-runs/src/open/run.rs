@@ -22,6 +22,7 @@ use roofgap_base::stats::ratio_error;
 use roofgap_report::{Context, PhaseLine};
 use roofgap_trace::account::{self, Account, RequestStats};
 use roofgap_trace::{Sniffed, read_files};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 /// A run directory with its record and configuration.
@@ -113,6 +114,8 @@ pub fn open_recordings(
             bandwidth_gbs: given.limits.bandwidth_gbs.or(config.hardware.bandwidth_gbs),
         },
         model_name: model_name(config),
+        tensor_parallel: given.tensor_parallel.or(config.model.tp.map(NonZeroU32::get)),
+        expert_parallel: given.expert_parallel.or(config.model.ep.map(NonZeroU32::get)),
         tokens: tokens(given.tokens, config, account.as_ref()),
         operators: operators(layout, account.as_ref()),
         overhead: overheads(layout),
@@ -168,7 +171,7 @@ fn with_context(mut opened: Opened, layout: &Layout, config: &Config, record: &S
         Ok(found) => opened.context.trial = found,
         Err(error) => opened.unreadable.push(error.to_string()),
     }
-    add_reasons(&mut opened.analysis, layout, config, record, &opened.unreadable);
+    add_reasons(&mut opened.analysis, layout, record, &opened.unreadable);
     opened
 }
 
@@ -184,7 +187,7 @@ pub fn workload_facts(config: &Config) -> Option<WorkloadFacts> {
             compile: workload.compile,
             cuda_graphs: workload.cuda_graphs,
             batch: workload.batch.into(),
-            dtype: workload.dtype.clone().unwrap_or_else(|| model.dtype.clone()),
+            dtype: model.dtype.clone(),
             attention: model.attention.clone(),
             experts: model.experts.clone(),
         })),
@@ -266,11 +269,9 @@ fn without_ranges(analysis: &mut Analysis) {
 }
 
 /// Options of `roofgap analyze` and the keys of a session that give the same.
-const KEYS: [(&str, &str); 5] = [
+const KEYS: [(&str, &str); 3] = [
     ("--model NAME|config.json", "model=NAME, model.config=FILE"),
-    ("--prompt-tokens", "workload.prompt_tokens=N"),
-    ("--new-tokens", "workload.tokens=N"),
-    ("--vision-tokens", "workload.vision_tokens=N"),
+    ("--set ", ""),
     ("--stage NAME=PATTERN", "+stages.NAME=[PATTERN]"),
 ];
 
@@ -325,7 +326,6 @@ fn vitals(layout: &Layout, phase: PhaseName) -> Option<PathBuf> {
 fn add_reasons(
     analysis: &mut Analysis,
     layout: &Layout,
-    config: &Config,
     record: &SessionRecord,
     unreadable: &[String],
 ) {
@@ -349,7 +349,7 @@ fn add_reasons(
     for reason in &mut analysis.reasons {
         reason.why = with_keys(&reason.why);
     }
-    let heavy = overhead_warnings(analysis, config.runner.overhead_limit_pct);
+    let heavy = overhead_warnings(analysis);
     analysis.reasons.extend(heavy.into_iter().map(|why| Reason::new(About::Overhead, why)));
     analysis.reasons.extend(unreadable.iter().map(|why| Reason::new(About::Sources, why.clone())));
 }
@@ -366,8 +366,11 @@ fn absence(phase: &PhaseRecord) -> Option<String> {
     }
 }
 
+/// Profiler overhead above which a lighter setup is suggested, %.
+const OVERHEAD_LIMIT_PCT: f64 = 25.0;
+
 /// Lists the tools whose overhead exceeds the limit, each with a lighter alternative.
-pub fn overhead_warnings(analysis: &Analysis, limit_pct: f64) -> Vec<String> {
+pub fn overhead_warnings(analysis: &Analysis) -> Vec<String> {
     let warning = |overhead: &roofgap_analyze::Overhead| {
         let more_pct = (overhead.sure_ratio() - 1.0) * 100.0;
         let lighter = match overhead.tool {
@@ -376,7 +379,7 @@ pub fn overhead_warnings(analysis: &Analysis, limit_pct: f64) -> Vec<String> {
             // ncu replays kernels and torch.profiler has its own run; their times are never shown as the program's.
             _ => return None,
         };
-        (more_pct > limit_pct).then(|| {
+        (more_pct > OVERHEAD_LIMIT_PCT).then(|| {
             format!(
                 "profiler overhead: {} made {} {more_pct:.0} % slower; {lighter}",
                 overhead.tool, overhead.stage
@@ -546,7 +549,7 @@ mod tests {
 
     #[test]
     fn advice_of_a_session_names_its_keys() {
-        let advice = with_keys("none was given (--vision-tokens, 0 for a prompt without images)");
+        let advice = with_keys("none was given (--set workload.vision_tokens=N, 0 for a prompt without images)");
         assert!(advice.contains("workload.vision_tokens=N, 0 for a prompt without images"), "{advice}");
         assert!(!advice.contains("--"), "{advice}");
     }

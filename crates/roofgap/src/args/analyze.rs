@@ -1,6 +1,6 @@
 //! Arguments of the commands that read captures.
 
-use super::common::{AnalysisOverrides, Base};
+use super::common::{AnalysisOverrides, unprofiled};
 use crate::printer::Printer;
 use clap::ValueEnum;
 use regex_lite::Regex;
@@ -18,13 +18,14 @@ pub struct Analyze {
     /// Write all reports into this folder
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    pub format: AnalysisFormat,
     #[command(flatten)]
     pub shown: Shown,
     #[command(flatten)]
     pub overrides: AnalysisOverrides,
+    /// Time of a step of a stage without the profiler, such as decode=21.3ms; the report then also shows the stage without the
+    /// profiler's cost
+    #[arg(long, value_name = "STAGE=TIME", value_parser = unprofiled)]
+    pub unprofiled: Vec<(String, i64)>,
     /// Rank whose analysis is shown, of several ranks of a job; by default the lowest
     #[arg(long, value_name = "N")]
     pub rank: Option<u32>,
@@ -65,18 +66,6 @@ pub enum ExportFormat {
     Folded,
     /// Idle time of each stage by stack of the CPU as folded stacks, in nanoseconds; needs a capture with stacks
     FoldedIdle,
-}
-
-/// Output format of an analysis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum AnalysisFormat {
-    /// Tables for people
-    #[default]
-    Text,
-    /// JSON for programs
-    Json,
-    /// The report as Markdown
-    Markdown,
 }
 
 /// The part of an analysis that is shown.
@@ -174,8 +163,6 @@ pub struct Open {
     /// Print the path of the page without opening it
     #[arg(long)]
     pub no_browser: bool,
-    #[command(flatten)]
-    pub base: Base,
 }
 
 #[derive(Debug, clap::Args)]
@@ -188,22 +175,6 @@ pub struct Report {
     /// Account of `roofgap load` whose requests the server of a captured window served
     #[arg(long, value_name = "FILE")]
     pub requests: Option<PathBuf>,
-    #[command(flatten)]
-    pub base: Base,
-}
-
-/// Output format of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum CompareFormat {
-    /// Tables for people
-    #[default]
-    Text,
-    /// JSON for programs
-    Json,
-    /// Markdown for a pull request comment
-    Markdown,
-    /// An HTML page
-    Html,
 }
 
 #[derive(Debug, clap::Args)]
@@ -217,13 +188,12 @@ pub struct Compare {
     /// Exit with status 5 if a number is worse by more than this and by more than its noise: 5%, decode.wall=3%, prefill.busy=2ms
     #[arg(long, value_name = "LIMIT")]
     pub fail_on: Vec<String>,
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    pub format: CompareFormat,
-    #[command(flatten)]
-    pub base: Base,
     #[command(flatten)]
     pub overrides: AnalysisOverrides,
+    /// Time of a step of a stage without the profiler, such as decode=21.3ms; the report then also shows the stage without the
+    /// profiler's cost
+    #[arg(long, value_name = "STAGE=TIME", value_parser = unprofiled)]
+    pub unprofiled: Vec<(String, i64)>,
     /// Number of kernels and parts of a change to list
     #[arg(long, default_value_t = 12, value_name = "N")]
     pub top: usize,

@@ -2,16 +2,15 @@
 
 use clap::ValueEnum;
 use roofgap_analyze::Options;
-use roofgap_analyze::gpu::{Dtype, UserLimits};
-use roofgap_analyze::model::{Architecture, Tokens, preset};
+use roofgap_analyze::gpu::Dtype;
+use roofgap_analyze::model::{Architecture, preset};
 use roofgap_base::clock::ns;
 use roofgap_base::error::Error;
 use roofgap_collect::command::word_text;
 use roofgap_runs::config::{ConfigProps, Span};
 use roofgap_runs::open::Overrides as LoadOverrides;
-use roofgap_runs::run_dir::default_base;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Output format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -21,6 +20,10 @@ pub enum Format {
     Text,
     /// JSON for programs
     Json,
+    /// Markdown, of analyze and compare
+    Markdown,
+    /// A page, of compare
+    Html,
 }
 
 /// Facts that override what the inputs say.
@@ -33,72 +36,69 @@ pub struct AnalysisOverrides {
         help = "Replace or add a stage: its name and its ranges, as [domain@]name, separated by commas"
     )]
     pub stage: Vec<String>,
-    /// Time of a step of a stage without the profiler, such as decode=21.3ms; the report then also shows the stage without the
-    /// profiler's cost
-    #[arg(long, value_name = "STAGE=TIME", value_parser = unprofiled)]
-    pub unprofiled: Vec<(String, i64)>,
     /// Model that ran: a preset such as deepseek_ocr, a config.json, or a folder with one
     #[arg(long, value_name = "NAME|config.json")]
     pub model: Option<String>,
-    /// Number of ranks that share every layer (tensor parallelism)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub tp: Option<u32>,
-    /// Number of ranks that the experts of a mixture of experts are divided among (expert parallelism)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub ep: Option<u32>,
-    /// Number format of weights and matrix products, such as bf16 or fp8; by default that of the model
-    #[arg(long)]
-    pub dtype: Option<Dtype>,
-    /// Prompt tokens, including image tokens
-    #[arg(long, value_name = "N")]
-    pub prompt_tokens: Option<u64>,
-    /// Tokens generated per run
-    #[arg(long, value_name = "N")]
-    pub new_tokens: Option<u64>,
-    /// Image tokens in the prompt
-    #[arg(long, value_name = "N")]
-    pub vision_tokens: Option<u64>,
-    /// Batch size: sequences decoded together
-    #[arg(long, value_name = "N")]
-    pub batch: Option<u64>,
-    /// Dense peak of the GPU, TFLOP/s; replaces the known value
-    #[arg(long, value_name = "TFLOPS")]
-    pub peak_tflops: Option<f64>,
-    /// Memory bandwidth of the GPU, GB/s; replaces the known value
-    #[arg(long, value_name = "GBS")]
-    pub bandwidth_gbs: Option<f64>,
-    /// The nsys that exports a .nsys-rep file, if it is not on the PATH
-    #[arg(long, value_name = "FILE")]
-    pub nsys: Option<PathBuf>,
+    /// Set a fact that the inputs do not tell, by its key: workload.prompt_tokens (with those of images), workload.vision_tokens,
+    /// workload.tokens, workload.batch, model.dtype, model.tp, model.ep (ranks that share a layer, or its experts),
+    /// hardware.peak_tflops, hardware.bandwidth_gbs, profiling.nsys.path
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = fact)]
+    facts: Vec<(String, String)>,
 }
 
 impl AnalysisOverrides {
     /// Returns the overrides for the loader; reads the model file if one is named.
     pub fn props(&self) -> Result<LoadOverrides, Error> {
-        Ok(LoadOverrides {
-            stages: self.stage.clone(),
-            given: Options {
-                model: self.model.as_deref().map(model).transpose()?,
-                tokens: Tokens {
-                    prompt: self.prompt_tokens,
-                    generated: self.new_tokens,
-                    batch: self.batch,
-                    vision: self.vision_tokens,
-                },
-                unprofiled: self.unprofiled.clone(),
-                tensor_parallel: self.tp,
-                expert_parallel: self.ep,
-                dtype: self.dtype,
-                limits: UserLimits { peak_tflops: self.peak_tflops, bandwidth_gbs: self.bandwidth_gbs },
-                ..Options::default()
-            },
-            ..LoadOverrides::default()
-        })
+        let mut given =
+            Options { model: self.model.as_deref().map(model).transpose()?, ..Options::default() };
+        for (key, value) in &self.facts {
+            set(&mut given, key, value).map_err(|why| Error::new(format!("--set {key}={value}: {why}")))?;
+        }
+        Ok(LoadOverrides { stages: self.stage.clone(), given, ..LoadOverrides::default() })
+    }
+
+    /// Returns the nsys that exports reports, if one is set.
+    pub fn nsys(&self) -> Option<PathBuf> {
+        let (_, path) = self.facts.iter().rev().find(|(key, _)| key == NSYS)?;
+        Some(PathBuf::from(path))
     }
 }
 
+/// Key of the path of nsys.
+const NSYS: &str = "profiling.nsys.path";
+
+/// Splits a fact into its key and its value.
+fn fact(text: &str) -> Result<(String, String), Error> {
+    let (key, value) = text.split_once('=').ok_or_else(|| Error::new("write KEY=VALUE"))?;
+    Ok((key.trim_start_matches('+').to_owned(), value.to_owned()))
+}
+
+/// Sets a fact by its key in a configuration.
+fn set(given: &mut Options, key: &str, value: &str) -> Result<(), Error> {
+    let count = || value.parse::<u64>().map_err(|_| Error::new("expected a whole number of 0 or more"));
+    let ranks = || match value.parse::<u32>() {
+        Ok(ranks) if ranks > 0 => Ok(ranks),
+        _ => Err(Error::new("expected a number of ranks")),
+    };
+    let number = || value.parse::<f64>().map_err(|_| Error::new("expected a number"));
+    match key {
+        "workload.prompt_tokens" => given.tokens.prompt = Some(count()?),
+        "workload.vision_tokens" => given.tokens.vision = Some(count()?),
+        "workload.tokens" => given.tokens.generated = Some(count()?),
+        "workload.batch" => given.tokens.batch = Some(count()?),
+        "model.dtype" => given.dtype = Some(value.parse::<Dtype>().map_err(Error::of)?),
+        "model.tp" => given.tensor_parallel = Some(ranks()?),
+        "model.ep" => given.expert_parallel = Some(ranks()?),
+        "hardware.peak_tflops" => given.limits.peak_tflops = Some(number()?),
+        "hardware.bandwidth_gbs" => given.limits.bandwidth_gbs = Some(number()?),
+        NSYS => {}
+        _ => return Err(Error::new("there is no such fact; `roofgap analyze --help` lists them")),
+    }
+    Ok(())
+}
+
 /// Reads a stage and the time of its step, ns.
-fn unprofiled(text: &str) -> Result<(String, i64), Error> {
+pub fn unprofiled(text: &str) -> Result<(String, i64), Error> {
     let (stage, span) =
         text.split_once('=').ok_or_else(|| Error::new("write STAGE=TIME, such as decode=21.3ms"))?;
     let Span(span) = span.parse()?;
@@ -132,7 +132,7 @@ fn model(name: &str) -> Result<Architecture, Error> {
 }
 
 /// Sources of a configuration.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct Composition {
     /// Overrides: group=option, key=value, +key=value, ~key
     #[arg(value_name = "OVERRIDE")]
@@ -146,8 +146,10 @@ pub struct Composition {
 }
 
 impl Composition {
-    /// Returns the properties that a configuration is composed from.
-    pub fn props(self, program: &[OsString]) -> ConfigProps {
+    /// Returns the properties that a configuration is composed from. `dir` is the folder of runs, if `--dir` names one.
+    pub fn props(mut self, program: &[OsString], dir: Option<&Path>) -> ConfigProps {
+        let dir = dir.map(|dir| serde_json::Value::from(word_text(dir.as_os_str())));
+        self.overrides.extend(dir.map(|dir| format!("artifacts.stage2_dir={dir}")));
         ConfigProps {
             config_dir: self.config_dir,
             config: self.config,
@@ -157,21 +159,3 @@ impl Composition {
     }
 }
 
-/// Folder that contains the runs.
-#[derive(Debug, clap::Args)]
-pub struct Base {
-    /// Folder that contains the runs (default: roofgap-runs, or tmp/stage2 where there is one)
-    #[arg(long, value_name = "DIR", default_value_os_t = default_base(), hide_default_value = true)]
-    pub dir: PathBuf,
-}
-
-#[derive(Debug, clap::Args)]
-pub struct OneRun {
-    /// Run: an id, a unique prefix of one, a folder, or `latest`
-    pub run: String,
-    #[command(flatten)]
-    pub base: Base,
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
-}

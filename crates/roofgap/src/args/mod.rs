@@ -5,11 +5,8 @@ mod common;
 mod record;
 mod runs;
 
-pub use analyze::{
-    AnalysisFormat, Analyze, Compare, CompareFormat, Demo, Export, ExportFormat, Open, Report,
-};
-pub use clap_complete::Shell;
-pub use common::{Format, OneRun};
+pub use analyze::{Analyze, Compare, Demo, Export, ExportFormat, Open, Report};
+pub use common::{Composition, Format};
 #[cfg(feature = "embedded")]
 pub use record::Workload;
 pub use record::{
@@ -20,14 +17,11 @@ pub use record::{
 pub use runs::Mcp;
 #[cfg(feature = "serve")]
 pub use runs::Serve;
-pub use runs::{AllRuns, Runs};
+pub use runs::{OneRun, Runs};
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-
-/// Heading of the options that every command has.
-const GLOBAL: &str = "Global options";
 
 /// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -49,20 +43,59 @@ pub enum ColorWhen {
     propagate_version = true,
     arg_required_else_help = true,
     override_usage = "roofgap [OPTIONS] <COMMAND>\n       roofgap FILE",
-    after_help = "`roofgap FILE` opens the page of a capture or a run. More commands: report, workload, completions, man, schema."
+    after_help = "`roofgap FILE` opens the page of a capture or a run. More commands: report, workload, mcp, serve, completions, man, schema."
 )]
 pub struct Args {
-    /// Print only the answer, warnings and errors
-    #[arg(short, long, global = true, help_heading = GLOBAL)]
-    pub quiet: bool,
-    /// Print more progress
-    #[arg(short, long, global = true, help_heading = GLOBAL)]
-    pub verbose: bool,
-    /// When to use colours; auto respects NO_COLOR
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", help_heading = GLOBAL)]
-    pub color: ColorWhen,
+    #[command(flatten)]
+    pub global: Global,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Options that every command has.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Output format; markdown of analyze and compare, html of compare
+    #[arg(id = "output_format", long = "format", global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    pub format: Format,
+    /// Folder that contains the runs (default: roofgap-runs, or tmp/stage2 where there is one)
+    #[arg(id = "runs_dir", long = "dir", global = true, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Print only the answer, warnings and errors
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Print more progress
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+    /// When to use colours; auto respects NO_COLOR
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: ColorWhen,
+}
+
+/// Commands by task.
+const TASKS: [(&str, &[&str]); 4] = [
+    ("Record", &["profile", "watch", "capture", "load"]),
+    ("Read", &["analyze", "open", "demo", "explain", "compare", "export"]),
+    ("Improve", &["try"]),
+    ("Manage", &["runs", "doctor", "config"]),
+];
+
+/// Returns the definition of the command line, whose help lists the commands by task.
+pub fn definition() -> clap::Command {
+    let command = Args::command();
+    let style = *command.get_styles().get_header();
+    let mut tasks = String::new();
+    for (task, names) in TASKS {
+        tasks.push_str(&format!("{style}{task}:{style:#}\n"));
+        for sub in names.iter().filter_map(|name| command.find_subcommand(name)) {
+            let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+            tasks.push_str(&format!("  {:<9}{about}\n", sub.get_name()));
+        }
+        tasks.push('\n');
+    }
+    let options = format!("{style}Global options:{style:#}\n{{options}}");
+    command.help_template(format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{tasks}{options}{{after-help}}"))
 }
 
 /// Puts `open` before the words of a command line that begins with a file or a folder instead of a command.
@@ -82,13 +115,13 @@ pub fn with_command(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> 
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Profile a program under nsys and ncu and write a run directory; by default the embedded model
+    /// Profile a program under nsys and ncu; by default the embedded model
     Profile(Profile),
-    /// Analyse captures: nsys exports, PyTorch traces, ncu reports, native captures, run directories
+    /// Analyse captures: of nsys, ncu, PyTorch, the native collector; or a run
     Analyze(Analyze),
-    /// Analyse a capture of an H200 that is part of this program, and open its page; needs no GPU
+    /// Open the page of a capture of an H200 that is part of this program
     Demo(Demo),
-    /// Open the page of a run or a capture in the browser; by default of the latest run
+    /// Open the page of a run or a capture; by default of the latest run
     Open(Open),
     /// Write the reports of a run again
     #[command(hide = true)]
@@ -97,28 +130,29 @@ pub enum Command {
     Export(Export),
     /// Compare two runs or captures; with --fail-on, a gate for CI
     Compare(Compare),
-    /// Try changes of the workload of a run, such as the action of a finding: run it changed and unchanged in turn, and keep the best or none
+    /// Try the action of a finding: run the changed and the unchanged workload in turn
     Try(Try),
     /// List, show, merge, prune or scrub runs
     #[command(subcommand)]
     Runs(Runs),
-    /// Check tools, versions, driver, permissions and disk space, and say how to fix each problem
+    /// Check tools, driver, permissions and disk space, and say what to do
     Doctor(Doctor),
-    /// Show the configuration and the origin of each value, or list the presets
+    /// Show the configuration and the origin of each value; list the presets
     #[command(subcommand)]
     Config(Config),
     /// Run the embedded model without a profiler
     #[cfg(feature = "embedded")]
     #[command(hide = true)]
     Workload(Workload),
-    /// Send load to an OpenAI-compatible server and measure its latency; after --, the server to start
+    /// Send load to an OpenAI-compatible server and measure its latency
     Load(Load),
-    /// Start a program with the native collector loaded and dormant, for `roofgap capture`; with --record, keep the last seconds of slow steps
+    /// Start a program that `capture` can record; with --record, keep slow steps
     Watch(Watch),
-    /// Record a window of a watched program, which runs on; without a process, list what is watched
+    /// Record a window of a watched program; without one, list what is watched
     Capture(Capture),
     /// Serve read-only tools for agents over the Model Context Protocol, on standard input and output
     #[cfg(feature = "mcp")]
+    #[command(hide = true)]
     Mcp(Mcp),
     /// Serve read-only tools for agents; not part of this build
     #[cfg(not(feature = "mcp"))]
@@ -130,6 +164,7 @@ pub enum Command {
     },
     /// Serve the runs over HTTP: list, reports, files, comparisons; with --allow-run, start and follow sessions
     #[cfg(feature = "serve")]
+    #[command(hide = true)]
     Serve(Serve),
     /// Serve the runs over HTTP; not part of this build
     #[cfg(not(feature = "serve"))]
@@ -142,28 +177,24 @@ pub enum Command {
     /// Print a completion script for a shell
     #[command(hide = true)]
     Completions {
-        /// Shell
-        shell: Shell,
+        /// Shell: bash, elvish, fish, powershell or zsh
+        shell: String,
     },
-    /// Explain a finding: what it means, how it was computed, how to fix it; with captures, with their numbers; without one, list all
+    /// Explain a finding: what it means, how it was computed, how to fix it
+    ///
+    /// With captures, the finding is derived from their numbers; without a finding, all are listed.
     Explain {
         /// Id of the finding, such as launch-bound
         finding: Option<String>,
         /// Captures or a run whose finding to derive
         #[arg(value_name = "CAPTURE")]
         inputs: Vec<PathBuf>,
-        /// Output format
-        #[arg(long, value_enum, default_value_t)]
-        format: Format,
     },
     /// Print the manual page of a command; without one, the main page
     #[command(hide = true)]
     Man {
         /// Command and subcommand, such as `runs list`
         command: Vec<String>,
-        /// Write the page of every command into this folder instead
-        #[arg(long, value_name = "DIR", conflicts_with = "command")]
-        dir: Option<PathBuf>,
     },
     /// Print the JSON Schema of the analysis, or of try.json
     #[command(hide = true)]
@@ -234,6 +265,33 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        Args::command().debug_assert();
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn the_help_lists_every_command_by_task() {
+        let command = definition();
+        let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+        let mut shown: Vec<&str> = shown.map(clap::Command::get_name).collect();
+        let mut listed: Vec<&str> = TASKS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        (shown.sort_unstable(), listed.sort_unstable());
+        assert_eq!(shown, listed);
+    }
+
+    /// Lists the flags of a command and of those below it. A flag of every command counts once.
+    fn flags(command: &clap::Command, path: &str) -> Vec<String> {
+        let own = command.get_arguments().filter(|arg| !arg.is_positional());
+        let own = own.filter(|arg| path == "roofgap" || !arg.is_global_set());
+        let own = own.filter_map(|arg| Some(format!("{path} --{}", arg.get_long()?)));
+        let below = command.get_subcommands().flat_map(|sub| flags(sub, &format!("{path} {}", sub.get_name())));
+        own.chain(below).collect()
+    }
+
+    #[test]
+    fn flags_are_few() {
+        let all = flags(&Args::command(), "roofgap");
+        assert!(all.len() <= 90, "{} flags, at most 90:\n{}", all.len(), all.join("\n"));
+        let analyze = all.iter().filter(|flag| flag.starts_with("roofgap analyze ")).count();
+        assert!(analyze <= 14, "analyze has {analyze} flags, at most 14");
     }
 }

@@ -1,14 +1,12 @@
 //! Arguments of the commands that run a program: `profile`, `doctor`, `config`, `try`, `watch`, `capture`, `load`, and of the embedded model.
 
-use super::common::{Base, Composition, Format};
+use super::common::Composition;
 use clap::Subcommand;
 use roofgap_base::error::Error;
 use roofgap_collect::command::CommandLine;
 use roofgap_record::run::incident::Triggers;
-use roofgap_record::traffic::LoadProps;
-use roofgap_runs::config::Span;
+use roofgap_runs::config::{ConfigProps, Span};
 use roofgap_runs::config::settings::DUTY;
-use roofgap_runs::config::traffic::Load as LoadOptions;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -21,9 +19,6 @@ pub struct Profile {
     /// Check everything and print the commands without running them
     #[arg(long)]
     pub dry_run: bool,
-    /// Output format; json prints the run, its state, what is missing and the paths of its files
-    #[arg(long, value_enum, default_value_t, conflicts_with = "dry_run")]
-    pub format: Format,
     /// Program to profile and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
@@ -31,9 +26,6 @@ pub struct Profile {
 
 #[derive(Debug, clap::Args)]
 pub struct Doctor {
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
     /// Python of the workload
     #[arg(long, default_value = "python3")]
     pub python: PathBuf,
@@ -45,18 +37,12 @@ pub enum Config {
     Show {
         #[command(flatten)]
         composition: Composition,
-        /// Output format
-        #[arg(long, value_enum, default_value_t)]
-        format: Format,
     },
     /// List every group and its options
     List {
         /// Folder of presets that override the built-in ones
         #[arg(long, value_name = "DIR")]
         config_dir: Option<PathBuf>,
-        /// Output format
-        #[arg(long, value_enum, default_value_t)]
-        format: Format,
     },
 }
 
@@ -85,11 +71,6 @@ pub struct Try {
     /// Print the plan and its cost without running anything
     #[arg(long)]
     pub dry_run: bool,
-    #[command(flatten)]
-    pub base: Base,
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
 }
 
 /// Parses an environment variable.
@@ -171,9 +152,6 @@ pub struct Capture {
     /// Folder that gets the run (default: artifacts.stage2_dir)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
 }
 
 impl Capture {
@@ -204,43 +182,45 @@ const STEPS_LIMIT: Duration = Duration::from_secs(60);
 pub struct Workload {
     #[command(flatten)]
     pub props: roofgap_workload::WorkloadProps,
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Load {
-    /// Address of the server
-    #[arg(long, default_value = "http://127.0.0.1:8000")]
-    pub url: String,
-    #[command(flatten)]
-    load: LoadOptions,
-    /// Time limit for the server to get ready
-    #[arg(long, default_value = "10m")]
-    pub ready_timeout: Span,
-    /// Time that the server has to end after SIGINT, and again after SIGTERM, before SIGKILL
-    #[arg(long, default_value = "10s")]
-    pub grace: Span,
+    /// Keys of `load` and `server`, such as load.prompt_tokens=512 load.good_ttft=0.5s server.ready_timeout=20m
+    #[arg(value_name = "OVERRIDE")]
+    overrides: Vec<String>,
+    /// Address of the server (default: http://127.0.0.1:8000)
+    #[arg(long)]
+    url: Option<String>,
+    /// Requests in flight; with --rate, the most in flight (default: 8)
+    #[arg(long, value_name = "N")]
+    concurrency: Option<String>,
+    /// Mean requests per second at random times, instead of a fixed number in flight
+    #[arg(long, value_name = "N")]
+    rate: Option<String>,
+    /// Measured requests (default: 64)
+    #[arg(long, value_name = "N")]
+    requests: Option<String>,
     /// File for the account of the run (default: $ROOFGAP_WORKLOAD_JSON, if set)
     #[arg(long, value_name = "FILE")]
     account: Option<PathBuf>,
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
     /// Server to start and its arguments
     #[arg(last = true, value_name = "SERVER")]
     server: Vec<OsString>,
 }
 
 impl Load {
-    /// Returns the properties of the load.
-    pub fn props(&self) -> Result<LoadProps, Error> {
-        if let Some(rate) = self.load.rate.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
-            let why = "requests per second is not a rate; give a number above 0";
-            return Err(Error::new(format!("{rate} {why}")));
-        }
-        Ok(LoadProps { url: self.url.clone(), load: self.load.clone() })
+    /// Returns the properties of the configuration, in which each option sets its key.
+    pub fn props(&self) -> ConfigProps {
+        let options = [
+            ("server.url", &self.url),
+            ("load.concurrency", &self.concurrency),
+            ("load.rate", &self.rate),
+            ("load.requests", &self.requests),
+        ];
+        let options = options.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
+        let overrides = self.overrides.iter().cloned().chain(options).collect();
+        ConfigProps { overrides, ..ConfigProps::default() }
     }
 
     /// Returns the file for the account.

@@ -2,7 +2,7 @@
 
 use super::export::check_folder;
 use super::signals::request_on_signal;
-use crate::args::{AnalysisFormat, Analyze, Compare, CompareFormat};
+use crate::args::{Analyze, Compare, Format};
 use crate::printer::Printer;
 use crate::reading::open;
 use roofgap_analyze::About;
@@ -18,8 +18,9 @@ use roofgap_runs::run_dir::Layout;
 use std::path::{Path, PathBuf};
 
 pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
-    let exporter = exporter(args.overrides.nsys.clone());
-    let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
+    let exporter = exporter(args.overrides.nsys());
+    let mut overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
+    overrides.given.unprofiled = args.unprofiled;
     let selection = args.shown.props()?;
     args.out.as_deref().map_or(Ok(()), check_folder)?;
     let opened = open(&args.inputs, &overrides, &exporter, printer)?;
@@ -32,8 +33,10 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
     };
     let analysis = selection.of(&opened.analysis);
     let part = Bundle { analysis: &analysis, ..opened.bundle() };
-    match args.format {
-        AnalysisFormat::Text => {
+    match printer.format() {
+        Format::Json => printer.document(&json::pretty(&analysis))?,
+        Format::Markdown => printer.document(&markdown::report(part))?,
+        _ => {
             printer.text(&args.shown.text(&analysis, printer)?)?;
             if let Some(trial) = &opened.context.trial {
                 let screen = printer.screen();
@@ -47,8 +50,6 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
                 None => {}
             }
         }
-        AnalysisFormat::Json => printer.document(&json::pretty(&analysis))?,
-        AnalysisFormat::Markdown => printer.document(&markdown::report(part))?,
     }
     Ok(if opened.unreadable.is_empty() && missing.is_empty() { Exit::Done } else { Exit::Partial })
 }
@@ -99,24 +100,25 @@ pub fn exporter(nsys: Option<PathBuf>) -> Exporter {
 }
 
 /// Compares two runs or captures.
-pub fn compare_captures(args: Compare, printer: &Printer) -> Result<Exit, Error> {
+pub fn compare_captures(args: Compare, dir: &Path, printer: &Printer) -> Result<Exit, Error> {
     let mut gates = Vec::new();
     for limit in &args.fail_on {
         gates.extend(Gate::parse_list(limit).map_err(Error::of)?);
     }
-    let overrides = args.overrides.props()?;
-    let exporter = exporter(args.overrides.nsys.clone());
-    let side = |wanted: &str| open_side(&args.base.dir, wanted, &overrides, &exporter);
+    let mut overrides = args.overrides.props()?;
+    overrides.given.unprofiled = args.unprofiled;
+    let exporter = exporter(args.overrides.nsys());
+    let side = |wanted: &str| open_side(dir, wanted, &overrides, &exporter);
     let (before, after) = (side(&args.before)?, side(&args.after)?);
     let options = CompareOptions { gates, ..CompareOptions::default() };
     let comparison = compare(before.as_side(), after.as_side(), &options);
     let look = printer.text_options(args.top);
-    match args.format {
-        CompareFormat::Text => printer.text(&render::text(&comparison, look))?,
-        CompareFormat::Json => printer.document(&json::pretty(&comparison))?,
-        CompareFormat::Markdown => printer.document(&render::markdown(&comparison))?,
-        CompareFormat::Html => {
-            let timeline = |wanted: &str| open_timeline(&args.base.dir, wanted, &overrides, &exporter);
+    match printer.format() {
+        Format::Text => printer.text(&render::text(&comparison, look))?,
+        Format::Json => printer.document(&json::pretty(&comparison))?,
+        Format::Markdown => printer.document(&render::markdown(&comparison))?,
+        Format::Html => {
+            let timeline = |wanted: &str| open_timeline(dir, wanted, &overrides, &exporter);
             let opened = [(&before, timeline(&args.before)), (&after, timeline(&args.after))];
             let shown = opened.each_ref().map(|(side, more)| render::Shown {
                 analysis: &side.analysis,

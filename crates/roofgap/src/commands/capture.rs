@@ -22,7 +22,7 @@ pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Error> {
     let registry = Registry::open()?;
     let Some(process) = &args.process else {
         let list: Vec<Row> = registry.list().into_iter().map(Row::of).collect();
-        return answer(list.as_slice(), text, args.format, printer);
+        return answer(list.as_slice(), text, printer);
     };
     let (limit, steps) = args.length();
     let props = CaptureProps {
@@ -35,7 +35,7 @@ pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Error> {
     let cancel = signals::cancel_on_signal()?;
     let mut progress = Progress::new(&[]);
     let outcome = capture(&props, &cancel, &mut |event| progress.print(&event, printer))?;
-    print_outcome(&outcome, args.format, printer)
+    print_outcome(&outcome, printer)
 }
 
 /// Returns the properties of a window without a length.

@@ -12,18 +12,17 @@ use roofgap_runs::config::{Composed, Group, compose, list};
 use roofgap_runs::run_dir::default_base;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
+use std::path::Path;
 
-pub fn run(args: Config, printer: &Printer) -> Result<Exit, Error> {
+pub fn run(args: Config, dir: Option<&Path>, printer: &Printer) -> Result<Exit, Error> {
     match args {
-        Config::List { config_dir, format } => {
-            answer(list(config_dir.as_deref())?.as_slice(), groups, format, printer)
-        }
-        Config::Show { composition, format } => {
-            let composed = compose(&composition.props(&[]))?;
+        Config::List { config_dir } => answer(list(config_dir.as_deref())?.as_slice(), groups, printer),
+        Config::Show { composition } => {
+            let composed = compose(&composition.props(&[], dir))?;
             for note in &composed.notes {
                 printer.progress(&format_args!("note: {note}"));
             }
-            answer(&values(&composed), |_, _| composed.to_annotated_yaml(), format, printer)
+            answer(&values(&composed), |_, _| composed.to_annotated_yaml(), printer)
         }
     }
 }
@@ -45,8 +44,9 @@ fn groups(groups: &[Group], screen: Screen) -> String {
 
 /// Maps each key to its value and origin.
 fn values(composed: &Composed) -> Value {
-    let entries = composed.explain().into_iter();
-    let pairs = entries.map(|entry| (entry.key, json!({ "value": entry.json, "origin": entry.origin })));
+    let pairs = composed.explain().map(|(key, value, origin)| {
+        (key.to_owned(), json!({ "value": value, "origin": origin.to_string() }))
+    });
     Value::Object(pairs.collect::<Map<_, _>>())
 }
 
@@ -60,7 +60,7 @@ pub fn doctor(args: Doctor, printer: &Printer) -> Result<Exit, Error> {
     let (python, folder) = (args.python, default_base());
     let props = DoctorProps { python, folder, sampler, ..DoctorProps::default() };
     let checks = checks(&SystemFacts::collect(&props), &props);
-    answer(checks.as_slice(), checks_text, args.format, printer)
+    answer(checks.as_slice(), checks_text, printer)
 }
 
 fn checks_text(checks: &[Check], screen: Screen) -> String {

@@ -2,7 +2,6 @@
 
 use super::analyze::exporter;
 use super::answer;
-use crate::args::Format;
 use crate::printer::Printer;
 use crate::reading::open;
 use roofgap_analyze::findings::{RULES, Rule, explain, fix};
@@ -19,13 +18,12 @@ use std::path::PathBuf;
 pub fn run(
     finding: Option<&str>,
     inputs: &[PathBuf],
-    format: Format,
     printer: &Printer,
 ) -> Result<Exit, Error> {
     let Some(finding) = finding else {
         let documents: Vec<Value> = RULES.iter().map(document).collect();
         let rows = RULES.iter().map(|rule| [rule.id.to_owned(), rule.remedy.to_owned()]);
-        return answer(&documents, |_, screen| columns(["finding", "remedy"], rows, screen), format, printer);
+        return answer(&documents, |_, screen| columns(["finding", "remedy"], rows, screen), printer);
     };
     let rule = explain(finding).ok_or_else(|| {
         let known = || RULES.iter().map(|rule| rule.id);
@@ -38,7 +36,7 @@ pub fn run(
         Error::new(format!("no finding {finding:?}; {hint}"))
     })?;
     if inputs.is_empty() {
-        return answer(&document(rule), |_, screen| page(finding, rule, screen), format, printer);
+        return answer(&document(rule), |_, screen| page(finding, rule, screen), printer);
     }
     let opened = open(inputs, &Overrides::default(), &exporter(None), printer)?;
     let derived = derivations(opened.bundle(), finding);
@@ -53,7 +51,7 @@ pub fn run(
         let parts: Vec<String> = derived.iter().map(|found| derivation(found, rule, screen)).collect();
         parts.join("\n")
     };
-    answer(&derived, text, format, printer)?;
+    answer(&derived, text, printer)?;
     Ok(if opened.unreadable.is_empty() { Exit::Done } else { Exit::Partial })
 }
 

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 /// Writes captures and runs in the format of another program.
 pub fn run(args: Export, printer: &Printer) -> Result<Exit, Error> {
-    let exporter = exporter(args.overrides.nsys.clone());
+    let exporter = exporter(args.overrides.nsys());
     let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
     let inputs = args.inputs.iter().map(|input| find(input)).collect::<Result<Vec<_>, _>>()?;
     match (args.format, &args.out, &args.to) {

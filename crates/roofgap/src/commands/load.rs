@@ -5,11 +5,16 @@ use crate::args::Load;
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_record::traffic::{ServerProps, serve_and_load, server_account_path, write_account};
+use roofgap_record::traffic::{Load as LoadOptions, LoadProps, ServerProps, serve_and_load, server_account_path, write_account};
 use roofgap_report::{count, requests_text};
+use roofgap_runs::config::compose;
 
 pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
-    let (load, account, format) = (args.props()?, args.account(), args.format);
+    let (config, account) = (compose(&args.props())?.config, args.account());
+    let load = LoadProps {
+        url: config.server.url,
+        load: LoadOptions { seed: config.workload.seed, ..config.load },
+    };
     let cancel = signals::cancel_on_signal()?;
     let mut print = |line: &str| printer.progress(&line);
     let result = match args.command() {
@@ -21,8 +26,8 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
             let server = ServerProps {
                 command,
                 log: account.as_ref().map(|path| path.with_file_name("server.log")),
-                ready_timeout: args.ready_timeout.0,
-                grace: args.grace.0,
+                ready_timeout: config.server.ready_timeout.0,
+                grace: config.run.grace.0,
             };
             serve_and_load(&server, &load, &cancel, &mut print)
         }
@@ -36,5 +41,5 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
     if let Some(path) = account {
         write_account(&path, &result).map_err(Error::io("write", &path))?;
     }
-    answer(requests, requests_text, format, printer)
+    answer(requests, requests_text, printer)
 }

@@ -17,7 +17,7 @@ mod try_finding;
 #[cfg(feature = "embedded")]
 mod workload;
 
-use crate::args::{Command, Format};
+use crate::args::{Args, Command, Format};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -28,8 +28,9 @@ use roofgap_inject::sampler;
 use roofgap_record::run::{NativeLibrary, ProfileProps};
 use roofgap_report::{Screen, json};
 use roofgap_runs::config::Composed;
+use roofgap_runs::run_dir::default_base;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 #[cfg(all(feature = "embedded", target_os = "linux"))]
 use std::time::Duration;
 
@@ -37,7 +38,11 @@ use std::time::Duration;
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Runs a command.
-pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
+pub fn run(args: Args, printer: &Printer) -> Result<Exit, Error> {
+    let command = args.command;
+    check_format(&command, args.global.format)?;
+    let set_dir = args.global.dir.as_deref();
+    let dir = &args.global.dir.clone().unwrap_or_else(default_base);
     // `watch` becomes the program, which has the signals of its parent.
     if !matches!(command, Command::Watch(_)) {
         signals::take_defaults()?;
@@ -63,15 +68,15 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
         Command::SampleVitals { file, activity } => sample("vitals", printer, |is_over| {
             sampler::vitals::run(&file, activity, is_over).map(|samples| format!("{samples} samples"))
         }),
-        Command::Profile(args) => profile::run(args, printer),
+        Command::Profile(args) => profile::run(args, set_dir, printer),
         Command::Demo(args) => open::demo(args, printer),
-        Command::Open(args) => open::open(args, printer),
-        Command::Report(args) => open::report(args, printer),
-        Command::Compare(args) => analyze::compare_captures(args, printer),
-        Command::Try(args) => try_finding::run(args, printer),
-        Command::Runs(args) => runs::run(args, printer),
+        Command::Open(args) => open::open(args, dir, printer),
+        Command::Report(args) => open::report(args, dir, printer),
+        Command::Compare(args) => analyze::compare_captures(args, dir, printer),
+        Command::Try(args) => try_finding::run(args, dir, printer),
+        Command::Runs(args) => runs::run(args, dir, set_dir, printer),
         Command::Doctor(args) => config::doctor(args, printer),
-        Command::Config(args) => config::run(args, printer),
+        Command::Config(args) => config::run(args, set_dir, printer),
         Command::Analyze(args) => analyze::run(args, printer),
         Command::Export(args) => export::run(args, printer),
         #[cfg(feature = "embedded")]
@@ -80,28 +85,52 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Watch(args) => capture::watch(args, printer),
         Command::Capture(args) => capture::run(args, printer),
         #[cfg(feature = "mcp")]
-        Command::Mcp(args) => mcp(args),
+        Command::Mcp(args) => mcp(args, dir),
         #[cfg(not(feature = "mcp"))]
         Command::Mcp { .. } => Err(not_built("command mcp")),
         #[cfg(feature = "serve")]
-        Command::Serve(args) => serve::run(args, printer),
+        Command::Serve(args) => serve::run(args, dir, printer),
         #[cfg(not(feature = "serve"))]
         Command::Serve { .. } => Err(not_built("command serve")),
-        Command::Completions { shell } => meta::completions(shell, printer),
-        Command::Explain { finding, inputs, format } => {
-            explain::run(finding.as_deref(), &inputs, format, printer)
-        }
-        Command::Man { command, dir } => meta::man(&command, dir.as_deref(), printer),
+        Command::Completions { shell } => meta::completions(&shell, printer),
+        Command::Explain { finding, inputs } => explain::run(finding.as_deref(), &inputs, printer),
+        Command::Man { command } => meta::man(&command, printer),
         Command::Schema { document } => meta::schema(document, printer),
     }
 }
 
+/// Refuses a format in which a command does not answer.
+fn check_format(command: &Command, format: Format) -> Result<(), Error> {
+    use Format::{Html, Json, Markdown, Text};
+    let formats: &[Format] = match command {
+        Command::Analyze(_) => &[Text, Json, Markdown],
+        Command::Compare(_) => &[Text, Json, Markdown, Html],
+        Command::Profile(args) if args.dry_run => &[Text],
+        Command::Demo(_)
+        | Command::Open(_)
+        | Command::Report(_)
+        | Command::Export(_)
+        | Command::Watch(_)
+        | Command::Completions { .. }
+        | Command::Man { .. }
+        | Command::Schema { .. } => &[Text],
+        _ => &[Text, Json],
+    };
+    if formats.contains(&format) {
+        return Ok(());
+    }
+    let name = |format: &Format| format!("{format:?}").to_lowercase();
+    let known: Vec<String> = formats.iter().map(name).collect();
+    let why = format!("no answer as {} here; --format is one of {}", name(&format), known.join(", "));
+    Err(Error::new(why))
+}
+
 /// Serves tools for agents until the client closes standard input. Standard output belongs to the protocol.
 #[cfg(feature = "mcp")]
-fn mcp(args: crate::args::Mcp) -> Result<Exit, Error> {
+fn mcp(args: crate::args::Mcp, dir: &Path) -> Result<Exit, Error> {
     let search = roofgap_collect::tool::Search::from_env(args.nsys);
     roofgap_mcp::run(roofgap_mcp::McpProps {
-        roots: roofgap_mcp::Roots::new(&args.base.dir, &args.folders)?,
+        roots: roofgap_mcp::Roots::new(dir, &args.folders)?,
         exporter: roofgap_runs::open::Exporter::new(search, roofgap_collect::child::Cancel::new()),
         version: env!("CARGO_PKG_VERSION").into(),
     })?;
@@ -164,12 +193,11 @@ fn not_built(what: &str) -> Error {
 fn answer<T: Serialize + ?Sized>(
     value: &T,
     text: impl FnOnce(&T, Screen) -> String,
-    format: Format,
     printer: &Printer,
 ) -> Result<Exit, Error> {
-    match format {
-        Format::Text => printer.text(&text(value, printer.screen()))?,
+    match printer.format() {
         Format::Json => printer.document(&json::pretty(value))?,
+        _ => printer.text(&text(value, printer.screen()))?,
     }
     Ok(Exit::Done)
 }

@@ -23,8 +23,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Opens the page of a run or a capture.
-pub fn open(args: Open, printer: &Printer) -> Result<Exit, Error> {
-    let page = page(&args, printer)?;
+pub fn open(args: Open, dir: &Path, printer: &Printer) -> Result<Exit, Error> {
+    let page = page(&args, dir, printer)?;
     printer.text(&format!("{}\n", page.display()))?;
     show_in_browser(&page, args.no_browser, printer);
     Ok(Exit::Done)
@@ -38,14 +38,14 @@ fn show_in_browser(page: &Path, no_browser: bool, printer: &Printer) {
 }
 
 /// Finds the page of the input, or writes it.
-fn page(args: &Open, printer: &Printer) -> Result<PathBuf, Error> {
+fn page(args: &Open, dir: &Path, printer: &Printer) -> Result<PathBuf, Error> {
     let run = match args.inputs.as_slice() {
         [] => "latest",
         [one] if is_run_name(one) => one,
         [one] if Layout::of(Path::new(one)).page().is_file() => return Ok(Layout::of(Path::new(one)).page()),
         inputs => return capture_page(inputs, printer),
     };
-    let run = resolve(&args.base.dir, run)?.path;
+    let run = resolve(dir, run)?.path;
     let page = Layout::of(&run).page();
     if !page.is_file() {
         printer.warnings(&write_reports_with(&run, &[])?.unreadable);
@@ -88,8 +88,8 @@ pub fn demo(args: Demo, printer: &Printer) -> Result<Exit, Error> {
 }
 
 /// Writes the reports of a run again.
-pub fn report(args: Report, printer: &Printer) -> Result<Exit, Error> {
-    let run = resolve(&args.base.dir, &args.run)?.path;
+pub fn report(args: Report, dir: &Path, printer: &Printer) -> Result<Exit, Error> {
+    let run = resolve(dir, &args.run)?.path;
     if let Some(load) = &args.requests {
         add_requests(&run, load)?;
     }

@@ -12,10 +12,11 @@ use roofgap_report::{json, text};
 use roofgap_runs::config::compose;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
+use std::path::Path;
 use std::time::Duration;
 
-pub fn run(args: Profile, printer: &Printer) -> Result<Exit, Error> {
-    let props = session(compose(&args.composition.props(&args.program))?)?;
+pub fn run(args: Profile, dir: Option<&Path>, printer: &Printer) -> Result<Exit, Error> {
+    let props = session(compose(&args.composition.props(&args.program, dir))?)?;
     for note in &props.composed.notes {
         printer.progress(&format_args!("note: {note}"));
     }
@@ -31,18 +32,18 @@ pub fn run(args: Profile, printer: &Printer) -> Result<Exit, Error> {
             false => error,
         },
     )?;
-    print_outcome(&outcome, args.format, printer)
+    print_outcome(&outcome, printer)
 }
 
 /// Prints the result of a session: the analysis as text, or the run as JSON.
-pub fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer) -> Result<Exit, Error> {
+pub fn print_outcome(outcome: &Outcome, printer: &Printer) -> Result<Exit, Error> {
     for missing in &outcome.record.missing {
         printer.warning(&format_args!("missing: {missing}"));
     }
     for problem in outcome.shared_run.iter().flat_map(|shared| &shared.problems) {
         printer.warning(&format_args!("job: {problem}"));
     }
-    if format == Format::Json {
+    if printer.format() == Format::Json {
         printer.document(&json::pretty(&ProfileAnswer::of(outcome)))?;
         return Ok(outcome.exit);
     }

@@ -6,10 +6,10 @@ use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_serve::{Limits, ServeProps, Server, Token, serve};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Serves until a signal ends it.
-pub fn run(args: Serve, printer: &Printer) -> Result<Exit, Error> {
+pub fn run(args: Serve, dir: &Path, printer: &Printer) -> Result<Exit, Error> {
     let token_file = args
         .token_file
         .or_else(state_file)
@@ -17,7 +17,7 @@ pub fn run(args: Serve, printer: &Printer) -> Result<Exit, Error> {
     let (token, new) = Token::open(&token_file)?;
     let text = token.text().to_owned();
     let server = Server::bind(ServeProps {
-        runs: std::path::absolute(&args.base.dir).unwrap_or(args.base.dir),
+        runs: std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()),
         listen: args.listen,
         token,
         hosts: args.host.clone(),

@@ -16,10 +16,11 @@ use roofgap_runs::config::{ConfigProps, Span, compose};
 use roofgap_runs::run_dir::{Layout, PhaseName, RunRef, resolve};
 use std::fmt::Write;
 use std::io::{BufRead, IsTerminal, stderr, stdin};
+use std::path::Path;
 use std::time::Duration;
 
-pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
-    let run = resolve(&args.base.dir, &args.run)?;
+pub fn run(args: Try, dir: &Path, printer: &Printer) -> Result<Exit, Error> {
+    let run = resolve(dir, &args.run)?;
     let config = Some(Layout::of(&run.path).config());
     let props = TrialProps {
         session: session(compose(&ConfigProps { config, ..ConfigProps::default() })?)?,
@@ -33,7 +34,7 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
     };
     let plan = trial::plan(&props)?;
     if args.dry_run {
-        return answer(&plan, plan_text, args.format, printer);
+        return answer(&plan, plan_text, printer);
     }
     printer.progress(&plan_text(&plan, printer.screen()));
     if !args.yes && !consent(printer)? {
@@ -50,7 +51,7 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
         }
         TrialEvent::Watched(event) => watched.print(&event, printer),
     })?;
-    answer(&outcome.trial, tried_text, args.format, printer)?;
+    answer(&outcome.trial, tried_text, printer)?;
     if let Some(reason) = outcome.trial.reason.filter(|_| outcome.exit != Exit::Done) {
         printer.warning(&reason);
     }

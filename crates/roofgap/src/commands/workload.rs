@@ -13,7 +13,7 @@ pub fn run(args: Workload, printer: &Printer) -> Result<Exit, Error> {
     let mut props = args.props;
     props.account = props.account.or_else(account_from_environment);
     let account = roofgap_workload::run_with(&props, &Nvtx, &mut |line| printer.progress(&line))?;
-    answer(&account, |account, _| text(account), args.format, printer)
+    answer(&account, |account, _| text(account), printer)
 }
 
 /// Emits the model's ranges as NVTX ranges.

@@ -84,8 +84,8 @@ fn a_model_gives_utilisation_and_a_stage_can_be_named() {
         "--format=json",
         "--stage=vision=sam,vision_encoder",
         "--model=deepseek_ocr2",
-        "--prompt-tokens=400",
-        "--new-tokens=8",
+        "--set=workload.prompt_tokens=400",
+        "--set=workload.tokens=8",
     ]);
     let analysis: Value = serde_json::from_str(&run.stdout).unwrap();
     assert!(stage(&analysis, "decode")["mbu"].is_object());
@@ -248,14 +248,14 @@ fn the_option_for_a_missing_number_of_tokens_is_named() {
         "analyze",
         "fixtures/h200/dsocr2.sqlite.gz",
         "--model=deepseek_ocr2",
-        "--prompt-tokens=400",
-        "--new-tokens=8",
+        "--set=workload.prompt_tokens=400",
+        "--set=workload.tokens=8",
         "--full",
     ])
     .stdout;
     let line = "no MFU or MBU of prefill: the number of vision tokens is not known";
     let found = shown.lines().find(|shown| shown.starts_with(line));
-    assert!(found.is_some_and(|line| line.contains("(--vision-tokens")), "{shown}");
+    assert!(found.is_some_and(|line| line.contains("(--set workload.vision_tokens=N")), "{shown}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn an_unknown_report_without_an_nsys_names_the_remedy() {
     let at = bytes.windows(8).position(|window| window == b"QDTEXT00").unwrap();
     bytes[at..at + 8].copy_from_slice(b"QDTEXT01");
     std::fs::write(&path, bytes).unwrap();
-    let nowhere = format!("--nsys={}", folder.path().join("nsys").display());
+    let nowhere = format!("--set=profiling.nsys.path={}", folder.path().join("nsys").display());
     let run = run(["analyze".as_ref(), nowhere.as_ref(), path.as_os_str()]);
     assert_eq!(run.status, Some(2), "{}", run.stderr);
     assert_eq!(run.stdout, "");
@@ -86,7 +86,7 @@ fn an_unknown_report_without_an_nsys_names_the_remedy() {
 
 #[test]
 fn a_report_says_what_its_export_says() {
-    let nowhere = std::ffi::OsStr::new("--nsys=/nowhere/nsys");
+    let nowhere = std::ffi::OsStr::new("--set=profiling.nsys.path=/nowhere/nsys");
     let analysis = |name: &str| -> Value {
         let path = fixture(name);
         let run = ok(["analyze".as_ref(), "--format=json".as_ref(), nowhere, path.as_os_str()]);
@@ -125,7 +125,7 @@ fn real_nsys_a_report_is_read() {
     let report = folder.path().join("capture");
     std::fs::rename(folder.path().join("run.nsys-rep"), &report).unwrap();
     let before = listing(folder.path());
-    let mut named = std::ffi::OsString::from("--nsys=");
+    let mut named = std::ffi::OsString::from("--set=profiling.nsys.path=");
     named.push(&nsys);
     let run = ok(["analyze".as_ref(), "--format=json".as_ref(), named.as_os_str(), report.as_os_str()]);
     assert_eq!(listing(folder.path()), before);

@@ -17,24 +17,56 @@ fn help_and_version_are_answers_and_wrong_usage_is_an_error() {
     }
 }
 
+#[cfg(feature = "manual")]
 #[test]
 fn completions_for_every_shell_know_every_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = ok(["completions", shell]).stdout;
-        for word in ["profile", "analyze", "doctor", "peak-tflops"] {
+        for word in ["profile", "analyze", "doctor", "fail-on"] {
             assert!(script.contains(word), "{shell} does not know {word}");
         }
     }
+    assert_eq!(run(["completions", "ksh"]).status, Some(2));
     let mut bash = Command::new("bash");
     let script = ok(["completions", "bash"]).stdout;
     assert!(bash.args(["-n", "-c", &script]).status().unwrap().success());
 }
 
+#[cfg(feature = "manual")]
 #[test]
 fn the_manual_is_a_page() {
     let page = ok(["man"]).stdout;
     assert!(page.contains(".TH roofgap 1"), "{page}");
     assert!(page.contains("analyze"), "{page}");
+    assert!(ok(["man", "runs", "list"]).stdout.contains(".TH roofgap-runs-list 1"));
+}
+
+#[cfg(not(feature = "manual"))]
+#[test]
+fn the_manual_is_part_of_a_release() {
+    for args in [&["man"] as &[&str], &["completions", "bash"]] {
+        let run = run(args);
+        assert_eq!(run.status, Some(2), "{run:?}");
+        assert!(run.stderr.contains("built without the command") && run.stderr.contains("archive"), "{run:?}");
+    }
+}
+
+#[test]
+fn the_help_names_the_commands_by_task() {
+    let help = ok(["--help"]).stdout;
+    let tasks = ["\nRecord:\n", "\nRead:\n", "\nImprove:\n", "\nManage:\n", "\nGlobal options:\n"];
+    let places: Vec<_> = tasks.iter().map(|task| help.find(task)).collect();
+    assert!(places.is_sorted() && places.iter().all(Option::is_some), "{help}");
+    assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+}
+
+#[test]
+fn a_format_that_a_command_does_not_have_is_refused() {
+    for args in [&["doctor", "--format=html"] as &[&str], &["profile", "--dry-run", "--format=json"]] {
+        let run = run(args);
+        assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{args:?}");
+        assert!(run.stderr.contains("--format is one of text"), "{}", run.stderr);
+    }
 }
 
 #[test]

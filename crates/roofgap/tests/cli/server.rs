@@ -23,8 +23,8 @@ fn load_starts_a_server_and_prints_its_latency() {
     let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
     let account = folder.path().join("account.json");
     let (url, file) = (format!("--url=http://127.0.0.1:{port}"), account.display().to_string());
-    let base = ["load", &url, "--requests=6", "--warmup=1", "--concurrency=2", "--prompt-tokens=9"];
-    let server = ["--output-tokens=4", "--account", &file, "--", "python3"];
+    let base = ["load", &url, "--requests=6", "load.warmup=1", "--concurrency=2", "load.prompt_tokens=9"];
+    let server = ["load.output_tokens=4", "--account", &file, "--", "python3"];
     let (port, script) = (port.to_string(), stand_in());
     let end = [script.as_str(), port.as_str()];
     let words: Vec<&str> = base.into_iter().chain(server).chain(end).collect();
@@ -39,7 +39,7 @@ fn load_starts_a_server_and_prints_its_latency() {
 fn a_server_that_does_not_answer_is_status_4() {
     let port = free_port();
     let url = format!("--url=http://127.0.0.1:{port}");
-    let failed = run(["load", &url, "--model=m", "--requests=2", "--warmup=0"]);
+    let failed = run(["load", &url, "load.model=m", "--requests=2", "load.warmup=0"]);
     assert_eq!(failed.status, Some(4), "{}", failed.stderr);
     assert!(failed.stderr.contains("all 2 requests failed"), "{}", failed.stderr);
     let failed = run(["load", &url]);

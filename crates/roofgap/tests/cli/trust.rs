@@ -225,7 +225,6 @@ JSON
         tool("nsys"),
         tool("ncu"),
         "profiling.timeline=nsys".to_owned(),
-        "run.min_free_bytes=1MB".to_owned(),
         "--".to_owned(),
         program.display().to_string(),
     ]

@@ -123,9 +123,9 @@ impl StageWork {
 /// Says that a number of tokens is not known, and which option gives it.
 pub fn unknown_tokens(tokens: &str) -> String {
     let option = match tokens {
-        "generated tokens" => "--new-tokens",
-        "vision tokens" => "--vision-tokens, 0 for a prompt without images",
-        _ => "--prompt-tokens",
+        "generated tokens" => "--set workload.tokens=N",
+        "vision tokens" => "--set workload.vision_tokens=N, 0 for a prompt without images",
+        _ => "--set workload.prompt_tokens=N",
     };
     format!(
         "the number of {tokens} is not known: the program wrote no account of it and none was given ({option})"

@@ -19,7 +19,9 @@ use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{Range, Trace};
 
-use super::select::{MeasuredRank, NO_TIMELINE, RANK_VARIABLE, measured_rank_note, no_counters, nvtx_range};
+use super::select::{
+    MeasuredRank, NO_TIMELINE, RANK_VARIABLE, STARTUP, measured_rank_note, no_counters, nvtx_range,
+};
 use super::timeline::{Recorder, Timeline};
 use super::{Phase, Ready, Results, Skip};
 use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
@@ -270,8 +272,7 @@ fn start_limit(config: &Config, unwatched: Option<Duration>) -> Duration {
         WorkloadKind::Server => config.server.ready_timeout.0 * COUNTER_PATIENCE,
         _ => Duration::ZERO,
     };
-    let least = Duration::try_from_secs_f64(config.profiling.ncu.startup_seconds).unwrap_or_default();
-    (unwatched + least).max(server).min(config.run.timeout.0)
+    (unwatched + STARTUP).max(server).min(config.run.timeout.0)
 }
 
 /// Stops the program once the plan is complete or the budget is used up, which for an engine begins with the first measured launch.

@@ -6,6 +6,7 @@ use roofgap_base::exit::Exit;
 use roofgap_base::numbers::size;
 use roofgap_collect::child::free_bytes;
 use roofgap_collect::command::{find_on_path, is_executable};
+use roofgap_collect::doctor::DoctorProps;
 use roofgap_collect::program::Scripts;
 use roofgap_runs::config::settings::{TimelineTool, WorkloadKind};
 use roofgap_runs::config::{Config, model};
@@ -92,11 +93,11 @@ fn prepare(context: &mut PhaseContext<'_>, python: Option<&PythonResult>) -> Res
 
 /// Warns about little disk space. The session continues: commands are stopped before the disk is full.
 fn warn_about_disk_space(context: &mut PhaseContext<'_>) {
-    let wanted = context.config.run.min_free_bytes.0;
+    let wanted = DoctorProps::default().min_free_bytes;
     let free = free_bytes(context.run_dir.path());
     if let Some(free) = free.filter(|free| *free < wanted) {
         context.warn(format!(
-            "{} are free at {}, less than run.min_free_bytes ({}); free disk space, or set artifacts.stage2_dir",
+            "{} are free at {}, less than {}; free disk space, or set artifacts.stage2_dir",
             size(free),
             context.run_dir.path().display(),
             size(wanted)

@@ -72,7 +72,7 @@ impl Phase for Analyze {
         for why in &opened.unreadable {
             phases.note(why.clone());
         }
-        for warning in overhead_warnings(&opened.analysis, phases.config.runner.overhead_limit_pct) {
+        for warning in overhead_warnings(&opened.analysis) {
             phases.warn(warning);
         }
         let result = check(&opened.unreadable);

@@ -110,7 +110,7 @@ fn plan(
     if plan.kernels.is_empty() {
         return Err(AttemptError::new(nothing_selected(&plan)));
     }
-    for cover in plan.stages.iter().filter(|cover| cover.covered_pct < config.run.kernel_time_pct) {
+    for cover in plan.stages.iter().filter(|cover| cover.covered_pct < KERNEL_TIME_PCT) {
         context.note(format!("{}: {:.1} % of its kernel time is covered", cover.name, cover.covered_pct));
     }
     Ok(plan)
@@ -168,26 +168,36 @@ fn nothing_selected(plan: &Plan) -> String {
     )
 }
 
+/// Share of a stage's kernel time at which the selection stops, %.
+const KERNEL_TIME_PCT: f64 = 90.0;
+
+/// Estimated time of a measured launch, s, and of a pass for each GB of weights, which ncu saves and restores.
+const LAUNCH_SECONDS: f64 = 0.5;
+const PASS_SECONDS_PER_GB: f64 = 0.002;
+
+/// Estimated time of start and end under ncu, without replays.
+pub const STARTUP: Duration = Duration::from_secs(30);
+
 fn limits(config: &Config, baseline: Option<&Baseline>, is_engine: bool) -> Limits {
     let (run, settings) = (&config.run, &config.profiling.ncu);
     let most = config.runner.max_kernels;
     let top_n = most.map_or(run.top_n_kernels, |most| most.min(run.top_n_kernels));
-    let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or_default();
     let weights_gb = baseline.and_then(weights_gb).unwrap_or(0.0);
-    let per_gb = settings.seconds_per_pass_and_gb * f64::from(settings.passes_per_launch);
+    let passes = settings.passes();
+    let per_launch = LAUNCH_SECONDS + PASS_SECONDS_PER_GB * f64::from(passes) * weights_gb;
     // The program loads more slowly under ncu; 1.5 times the baseline has been enough.
     let program = baseline.map_or(Duration::ZERO, |baseline| baseline.wall.mul_f64(1.5));
     Limits {
         top_n: top_n as usize,
-        time_pct: run.kernel_time_pct,
+        time_pct: KERNEL_TIME_PCT,
         budget: run.counter_budget.0,
         // An engine takes minutes to start, so its budget begins with the first measured launch.
         startup: match is_engine {
             true => Duration::ZERO,
-            false => program.max(seconds(settings.startup_seconds)),
+            false => program.max(STARTUP),
         },
-        per_launch: seconds(settings.seconds_per_launch + per_gb * weights_gb),
-        passes_per_launch: settings.passes_per_launch,
+        per_launch: Duration::try_from_secs_f64(per_launch).unwrap_or_default(),
+        passes_per_launch: passes,
         launch_count: settings.launch_count,
     }
 }

@@ -289,7 +289,7 @@ fn nsys_commands(nsys: &Nsys, program: &Program, may_be_gated: bool) -> Result<N
 /// Reads the recording options from the configuration.
 fn nsys_options(config: &Config, layout: &Layout) -> Result<NsysProfile, Error> {
     let settings = &config.profiling.nsys;
-    let gate = settings.gate().map_err(Error::new)?;
+    let gate = settings.gate()?;
     let end = settings.capture_range_end.unwrap_or_default();
     let capture_range = gate.map(|range| CaptureRange { range, end });
     Ok(NsysProfile {
@@ -297,7 +297,6 @@ fn nsys_options(config: &Config, layout: &Layout) -> Result<NsysProfile, Error> 
         sample: settings.sample.clone(),
         cpuctxsw: settings.cpuctxsw.clone(),
         graph: settings.cuda_graph_trace,
-        events: settings.cuda_event_trace,
         capture_range,
         extra: settings.extra_args.clone(),
         ..NsysProfile::new(layout.nsys_base())
@@ -593,7 +592,6 @@ mod tests {
             "profiling.nsys.cpuctxsw=process-tree",
             "profiling.nsys.trace=[cuda,nvtx,cublas]",
             "profiling.nsys.nvtx_capture=LLM@decode_all",
-            "profiling.nsys.cuda_event_trace=true",
             "profiling.nsys.extra_args=[--gpu-metrics-devices=all]",
         ] {
             let (recorder, why) = first(&["run.mode=deep", option], None);
