@@ -69,35 +69,48 @@ impl Run {
         let failed = self.number == 7;
         let phase = json!({"name": "timeline", "status": "ok", "tool": "native", "wall_ns": null, "notes": [],
             "commands": [], "outputs": [], "asked": true, "started": at, "finished": at});
-        write("session.json", json!({
-            "schema": "roofgap.session/1", "run_id": id, "roofgap_version": "0.1.0", "command_line": ["roofgap"],
-            "repeat_command": "roofgap profile", "mode": "deep", "workload": "server", "started": at, "finished": at,
-            "state": if failed { "failed" } else { "done" }, "exit_status": if failed { 4 } else { 0 },
-            "missing": [], "phases": [phase],
-        }))?;
+        write(
+            "session.json",
+            json!({
+                "schema": "roofgap.session/1", "run_id": id, "roofgap_version": "0.1.0", "command_line": ["roofgap"],
+                "repeat_command": "roofgap profile", "mode": "deep", "workload": "server", "started": at, "finished": at,
+                "state": if failed { "failed" } else { "done" }, "exit_status": if failed { 4 } else { 0 },
+                "missing": [], "phases": [phase],
+            }),
+        )?;
         fs::write(run.join("config.yaml"), "run:\n  mode: deep\n")?;
-        write("env.json", json!({
-            "schema": "roofgap.env/1",
-            "gpus": {"driver": if self.is_new_driver { "580.95" } else { "570.86" }, "gpus": [{"name": "NVIDIA H200"}]},
-            "workload_revision": {"commit": format!("{:07x}", 0xabc_0000 + self.commit), "modified": self.number == 3},
-        }))?;
-        let times = |ns: u64| json!({"count": 100, "mean": ns, "p50": ns, "p90": ns, "p99": 2 * ns, "max": 3 * ns});
-        write("native/workload.json", json!({
-            "schema": "roofgap.workload/1", "model": {"name": "qwen3_8b", "dtype": "bfloat16"},
-            "engine": {"name": "vLLM", "version": if self.commit < 3 { "0.25" } else { "0.26" }},
-            "tokens": {"prompt": 512, "generated": STEPS + 1, "batch": 4},
-            "requests": {
-                "sent": 100, "completed": 98, "failed": 2, "window_ns": 1_000_000_000, "start_unix_ns": self.start(),
-                "ttft_ns": times(40_000_000 + self.commit * 1_000_000), "itl_ns": times(9_000_000),
-                "e2e_ns": times(100_000_000), "tokens_per_s": 880.0 + self.commit as f64, "requests_per_s": 98.0,
-            },
-        }))?;
+        write(
+            "env.json",
+            json!({
+                "schema": "roofgap.env/1",
+                "gpus": {"driver": if self.is_new_driver { "580.95" } else { "570.86" }, "gpus": [{"name": "NVIDIA H200"}]},
+                "workload_revision": {"commit": format!("{:07x}", 0xabc_0000 + self.commit), "modified": self.number == 3},
+            }),
+        )?;
+        let times =
+            |ns: u64| json!({"count": 100, "mean": ns, "p50": ns, "p90": ns, "p99": 2 * ns, "max": 3 * ns});
+        write(
+            "native/workload.json",
+            json!({
+                "schema": "roofgap.workload/1", "model": {"name": "qwen3_8b", "dtype": "bfloat16"},
+                "engine": {"name": "vLLM", "version": if self.commit < 3 { "0.25" } else { "0.26" }},
+                "tokens": {"prompt": 512, "generated": STEPS + 1, "batch": 4},
+                "requests": {
+                    "sent": 100, "completed": 98, "failed": 2, "window_ns": 1_000_000_000, "start_unix_ns": self.start(),
+                    "ttft_ns": times(40_000_000 + self.commit * 1_000_000), "itl_ns": times(9_000_000),
+                    "e2e_ns": times(100_000_000), "tokens_per_s": 880.0 + self.commit as f64, "requests_per_s": 98.0,
+                },
+            }),
+        )?;
         if self.number % 10 == 4 {
-            write("incident.json", json!({
-                "schema": "roofgap.incident/1", "at": at, "unix_ns": self.start(), "trigger": "slow-step",
-                "what": "a step took longer", "step_ns": 5_000_000, "dump_ms": 3, "cause": null, "finding": null,
-                "processes": [], "notes": [],
-            }))?;
+            write(
+                "incident.json",
+                json!({
+                    "schema": "roofgap.incident/1", "at": at, "unix_ns": self.start(), "trigger": "slow-step",
+                    "what": "a step took longer", "step_ns": 5_000_000, "dump_ms": 3, "cause": null, "finding": null,
+                    "processes": [], "notes": [],
+                }),
+            )?;
         }
         let head = json!({"schema": "roofgap.vitals/1", "devices": [{"device": 0, "max_sm_mhz": 1980}]});
         let mut lines = vec![head.to_string()];
@@ -107,7 +120,8 @@ impl Run {
             let (mhz, reasons) = if self.host == 2 { (1500, 4) } else { (1900, 0) };
             energy_mj += if sample * 5_000_000 < works_ns { 3_500 } else { 500 };
             lines.push(json!({"at": at, "device": 0, "energy_mj": energy_mj}).to_string());
-            let state = json!({"at": at, "device": 0, "instant_mw": 700_000, "sm_mhz": mhz, "reasons": reasons});
+            let state =
+                json!({"at": at, "device": 0, "instant_mw": 700_000, "sm_mhz": mhz, "reasons": reasons});
             lines.push(state.to_string());
         }
         fs::write(run.join("vitals/timeline.jsonl"), lines.join("\n"))?;

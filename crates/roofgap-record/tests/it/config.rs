@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use roofgap_runs::config::settings::{Mode, Task, TimelineTool, WorkloadKind};
 use roofgap_base::error::Error;
+use roofgap_runs::config::settings::{Mode, Task, TimelineTool, WorkloadKind};
 use roofgap_runs::config::{Composed, ConfigProps, compose, list};
 
 fn with(overrides: &[&str]) -> Result<Composed, Error> {

@@ -114,10 +114,7 @@ fn real_hydra_stage1_runner_is_profiled_lightly_and_read() {
 
     // The preset that the module names is a known model, and what the user states of the run fills what the runner did not write.
     let reasons = metrics["reasons"].to_string();
-    assert!(
-        reasons.contains("workload.prompt_tokens=N") && !reasons.contains("--set"),
-        "{reasons}"
-    );
+    assert!(reasons.contains("workload.prompt_tokens=N") && !reasons.contains("--set"), "{reasons}");
     assert!(!reasons.contains("the model is unknown"), "{reasons}");
     let overrides =
         ["model=deepseek_ocr", "workload.prompt_tokens=512", "workload.vision_tokens=273"].map(str::to_owned);

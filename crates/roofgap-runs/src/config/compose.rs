@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use roofgap_base::error::Error;
 use serde_json::Value;
 
+use super::original;
 use super::overrides::Override;
 use super::presets::{FOLLOWS_MODE, Presets, read_user_file};
 use super::settings::Config;
 use super::tree::{self, Choices, GROUPS, Leaf, Origin, Tree};
-use super::original;
 use crate::run_dir::ORIGINAL_BASE;
 
 /// Schema of a resolved configuration, which has every value.
@@ -135,7 +135,10 @@ impl Layers {
                 }
             };
             let key = &choice.key;
-            return Err(Override::wrong(&choice.text, format!("{key} is a group: {why}; write {key}=OPTION")));
+            return Err(Override::wrong(
+                &choice.text,
+                format!("{key} is a group: {why}; write {key}=OPTION"),
+            ));
         }
         if !program.is_empty() && !self.typed.iter().any(|group| group == "workload") {
             self.choices.insert("workload".to_owned(), Leaf::text("command", Origin::Program));
@@ -198,9 +201,11 @@ impl Layers {
     /// Lays the presets of the chosen options over the defaults.
     fn lay_options(&mut self, presets: &Presets) -> Result<Tree, Error> {
         let mode = self.mode();
-        let name = mode.value.as_str().filter(|name| MODES.contains(name)).ok_or_else(|| {
-            mode.refused("run.mode", format!("expected {}", MODES.join(" or ")))
-        })?;
+        let name = mode
+            .value
+            .as_str()
+            .filter(|name| MODES.contains(name))
+            .ok_or_else(|| mode.refused("run.mode", format!("expected {}", MODES.join(" or "))))?;
         let in_file = self.file.as_ref().and_then(|file| file.tree.text("run.mode"));
         let mode_changes = in_file.is_some_and(|of_file| of_file != name);
         let mut tree = self.base.clone();

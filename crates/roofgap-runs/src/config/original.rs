@@ -108,7 +108,8 @@ pub fn translate(group: &str, preset: &mut Tree) -> Option<String> {
             preset.set(&format!("{section}.{here}"), leaf);
         }
     }
-    let names = UNUSED.iter().filter(|(of, _)| *of == section).flat_map(|(_, names)| names.split_whitespace());
+    let names =
+        UNUSED.iter().filter(|(of, _)| *of == section).flat_map(|(_, names)| names.split_whitespace());
     let unused: Vec<&str> = names.filter(|name| take(name, preset).is_some()).collect();
     // Its metrics are not those of verdicts and roofline.
     if group == "profiling/ncu"

@@ -114,7 +114,8 @@ impl Presets {
         }
         match self.read_user("config.yaml", "")? {
             Some(upper) if original::is_of_hydra(&upper) => self.note(
-                "config.yaml of the configuration folder configures a Hydra program; it is not used here".to_owned(),
+                "config.yaml of the configuration folder configures a Hydra program; it is not used here"
+                    .to_owned(),
             ),
             Some(mut upper) => {
                 tree::choose(&mut choices, tree::take_defaults(&mut upper, "defaults")?)?;
@@ -147,7 +148,9 @@ impl Presets {
             let known: Vec<String> = self.options(group)?.into_iter().map(|o| o.name).collect();
             let guess = did_you_mean(option, known.iter().map(String::as_str));
             let known = known.join(", ");
-            return Err(failed(format!("the group {group} has no option {option}{guess} ({origin}); it has {known}")));
+            return Err(failed(format!(
+                "the group {group} has no option {option}{guess} ({origin}); it has {known}"
+            )));
         }
         let mut tree = lower.unwrap_or_default();
         tree.lay_over(upper.unwrap_or_default());
@@ -236,12 +239,7 @@ fn about(text: &str) -> String {
     first.unwrap_or_default().trim().to_owned()
 }
 
-fn yaml_files(
-    folder: &Path,
-    below: &Path,
-    depth: usize,
-    found: &mut Vec<PathBuf>,
-) -> Result<(), Error> {
+fn yaml_files(folder: &Path, below: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Error> {
     let here = folder.join(below);
     let failed = |source| Error::io("read", &here)(source);
     for entry in std::fs::read_dir(&here).map_err(failed)? {

@@ -248,12 +248,7 @@ pub fn read_yaml(text: &str, file: &Path) -> Result<Value, Error> {
 }
 
 /// Reads a file of keys with values, which stand below `key`. `origin` maps the line of a value to its origin.
-pub fn read(
-    text: &str,
-    file: &Path,
-    key: &str,
-    origin: impl Fn(usize) -> Origin,
-) -> Result<Tree, Error> {
+pub fn read(text: &str, file: &Path, key: &str, origin: impl Fn(usize) -> Origin) -> Result<Tree, Error> {
     let (value, lines) = Reader::read(text, file)?;
     let line = |full: &str| {
         let own = full.strip_prefix(key).unwrap_or(full).trim_start_matches('.');
@@ -325,9 +320,9 @@ impl<'a> Reader<'a> {
             return bad("it is nested too deeply");
         }
         match event {
-            Event::Scalar(.., Some(_)) | Event::SequenceStart(_, Some(_)) | Event::MappingStart(_, Some(_)) => {
-                bad("tags are not supported")
-            }
+            Event::Scalar(.., Some(_))
+            | Event::SequenceStart(_, Some(_))
+            | Event::MappingStart(_, Some(_)) => bad("tags are not supported"),
             Event::Scalar(text, ScalarStyle::Plain, ..) if text.is_empty() || text == "~" => Ok(Value::Null),
             Event::Scalar(text, ScalarStyle::Plain, ..) => Ok(plain(&text)),
             Event::Scalar(text, ..) => Ok(Value::String(text.into_owned())),
@@ -422,7 +417,8 @@ const FREE: [&str; 3] = ["stages", "workload.env", "model.set"];
 
 /// Returns true where any key is allowed below this one.
 pub fn is_free(key: &str) -> bool {
-    FREE.iter().any(|free| key.strip_prefix(free).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+    FREE.iter()
+        .any(|free| key.strip_prefix(free).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
 }
 
 /// Chosen option of each group, as written.
@@ -533,7 +529,13 @@ mod tests {
     fn refuses_what_it_cannot_hold() {
         let deep = "[".repeat(200);
         for text in [
-            "a: [1", "--- 1\n--- 2\n", "? [a]\n: 1\n", "a: !mine x\n", "a: !m [x]\n", "a: 1\na: 2\n", &deep,
+            "a: [1",
+            "--- 1\n--- 2\n",
+            "? [a]\n: 1\n",
+            "a: !mine x\n",
+            "a: !m [x]\n",
+            "a: 1\na: 2\n",
+            &deep,
             "a: &b [1]\nc: *b\n",
         ] {
             assert!(read_yaml(text, Path::new("x.yaml")).is_err(), "{text:?} was read");
@@ -552,7 +554,21 @@ mod tests {
     #[test]
     fn quotes_what_would_read_as_something_else() {
         for text in [
-            "", "1", "1.5", "true", "null", "~", "no", "a: b", "- x", "#c", "a #b", "0x10", " x", "é", "${run.mode}",
+            "",
+            "1",
+            "1.5",
+            "true",
+            "null",
+            "~",
+            "no",
+            "a: b",
+            "- x",
+            "#c",
+            "a #b",
+            "0x10",
+            " x",
+            "é",
+            "${run.mode}",
         ] {
             let back = parse(&format!("k: {}\n", inline(&text.into())));
             assert_eq!(back.text("k"), Some(text));

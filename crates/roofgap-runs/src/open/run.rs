@@ -323,12 +323,7 @@ fn vitals(layout: &Layout, phase: PhaseName) -> Option<PathBuf> {
 
 /// Adds the session's reasons for empty tables. They replace those of the analysis on the same subject, because the session
 /// knows the cause.
-fn add_reasons(
-    analysis: &mut Analysis,
-    layout: &Layout,
-    record: &SessionRecord,
-    unreadable: &[String],
-) {
+fn add_reasons(analysis: &mut Analysis, layout: &Layout, record: &SessionRecord, unreadable: &[String]) {
     let mut known: Vec<Reason> = record
         .phases
         .iter()
@@ -549,7 +544,8 @@ mod tests {
 
     #[test]
     fn advice_of_a_session_names_its_keys() {
-        let advice = with_keys("none was given (--set workload.vision_tokens=N, 0 for a prompt without images)");
+        let advice =
+            with_keys("none was given (--set workload.vision_tokens=N, 0 for a prompt without images)");
         assert!(advice.contains("workload.vision_tokens=N, 0 for a prompt without images"), "{advice}");
         assert!(!advice.contains("--"), "{advice}");
     }

@@ -57,7 +57,14 @@ pub struct Args {
 #[command(next_help_heading = "Global options")]
 pub struct Global {
     /// Output format; markdown of analyze and compare, html of compare
-    #[arg(id = "output_format", long = "format", global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    #[arg(
+        id = "output_format",
+        long = "format",
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
     pub format: Format,
     /// Folder that contains the runs (default: roofgap-runs, or tmp/stage2 where there is one)
     #[arg(id = "runs_dir", long = "dir", global = true, value_name = "DIR")]
@@ -95,7 +102,8 @@ pub fn definition() -> clap::Command {
         tasks.push('\n');
     }
     let options = format!("{style}Global options:{style:#}\n{{options}}");
-    command.help_template(format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{tasks}{options}{{after-help}}"))
+    command
+        .help_template(format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{tasks}{options}{{after-help}}"))
 }
 
 /// Puts `open` before the words of a command line that begins with a file or a folder instead of a command.
@@ -283,7 +291,8 @@ mod tests {
         let own = command.get_arguments().filter(|arg| !arg.is_positional());
         let own = own.filter(|arg| path == "roofgap" || !arg.is_global_set());
         let own = own.filter_map(|arg| Some(format!("{path} --{}", arg.get_long()?)));
-        let below = command.get_subcommands().flat_map(|sub| flags(sub, &format!("{path} {}", sub.get_name())));
+        let below =
+            command.get_subcommands().flat_map(|sub| flags(sub, &format!("{path} {}", sub.get_name())));
         own.chain(below).collect()
     }
 

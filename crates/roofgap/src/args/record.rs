@@ -5,8 +5,8 @@ use clap::Subcommand;
 use roofgap_base::error::Error;
 use roofgap_collect::command::CommandLine;
 use roofgap_record::run::incident::Triggers;
-use roofgap_runs::config::{ConfigProps, Span};
 use roofgap_runs::config::settings::DUTY;
+use roofgap_runs::config::{ConfigProps, Span};
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -218,7 +218,8 @@ impl Load {
             ("load.rate", &self.rate),
             ("load.requests", &self.requests),
         ];
-        let options = options.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
+        let options =
+            options.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
         let overrides = self.overrides.iter().cloned().chain(options).collect();
         ConfigProps { overrides, ..ConfigProps::default() }
     }

@@ -15,11 +15,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
 
-pub fn run(
-    finding: Option<&str>,
-    inputs: &[PathBuf],
-    printer: &Printer,
-) -> Result<Exit, Error> {
+pub fn run(finding: Option<&str>, inputs: &[PathBuf], printer: &Printer) -> Result<Exit, Error> {
     let Some(finding) = finding else {
         let documents: Vec<Value> = RULES.iter().map(document).collect();
         let rows = RULES.iter().map(|rule| [rule.id.to_owned(), rule.remedy.to_owned()]);

@@ -7,9 +7,9 @@ use crate::reading::open;
 use roofgap_analyze::RankInfo;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
+use roofgap_report::ExportError;
 #[cfg(feature = "parquet")]
 use roofgap_report::export::parquet;
-use roofgap_report::ExportError;
 use roofgap_report::export::stacks;
 use roofgap_report::export::timeline::{self, RankPlace};
 use roofgap_runs::open::{Exporter, Opened, Overrides, open_inputs};
@@ -31,15 +31,23 @@ pub fn run(args: Export, printer: &Printer) -> Result<Exit, Error> {
             let overrides = Overrides { rank: None, ..overrides };
             add_runs(&inputs, dir, args.events, &overrides, &exporter, printer)
         }
-        (ExportFormat::Parquet, ..) => Err(Error::new("parquet is a folder of tables: name it with --to DIR")),
+        (ExportFormat::Parquet, ..) => {
+            Err(Error::new("parquet is a folder of tables: name it with --to DIR"))
+        }
         (_, Some(path), _) if !args.events => {
             check_file(path)?;
             let opened = open(&inputs, &overrides, &exporter, printer)?;
-            write_file(args.format, path, Job { opened: &opened, overrides: &overrides, exporter: &exporter })?;
+            write_file(
+                args.format,
+                path,
+                Job { opened: &opened, overrides: &overrides, exporter: &exporter },
+            )?;
             printer.wrote(path);
             Ok(if opened.unreadable.is_empty() { Exit::Done } else { Exit::Partial })
         }
-        _ => Err(Error::new("--to and --events are options of parquet; name the file of this format with --out FILE")),
+        _ => Err(Error::new(
+            "--to and --events are options of parquet; name the file of this format with --out FILE",
+        )),
     }
 }
 
@@ -49,7 +57,8 @@ fn find(input: &Path) -> Result<PathBuf, Error> {
         return Ok(input.to_owned());
     }
     let run = locate::resolve(&locate::default_base(), &input.to_string_lossy());
-    run.map(|run| run.path).map_err(|why| Error::new(format!("there is no file {}, and {why}", input.display())))
+    run.map(|run| run.path)
+        .map_err(|why| Error::new(format!("there is no file {}, and {why}", input.display())))
 }
 
 /// Checks that a folder can be created, before the inputs are read.

@@ -5,16 +5,16 @@ use crate::args::Load;
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_record::traffic::{Load as LoadOptions, LoadProps, ServerProps, serve_and_load, server_account_path, write_account};
+use roofgap_record::traffic::{
+    Load as LoadOptions, LoadProps, ServerProps, serve_and_load, server_account_path, write_account,
+};
 use roofgap_report::{count, requests_text};
 use roofgap_runs::config::compose;
 
 pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
     let (config, account) = (compose(&args.props())?.config, args.account());
-    let load = LoadProps {
-        url: config.server.url,
-        load: LoadOptions { seed: config.workload.seed, ..config.load },
-    };
+    let load =
+        LoadProps { url: config.server.url, load: LoadOptions { seed: config.workload.seed, ..config.load } };
     let cancel = signals::cancel_on_signal()?;
     let mut print = |line: &str| printer.progress(&line);
     let result = match args.command() {

@@ -12,7 +12,8 @@ use roofgap_base::exit::Exit;
 /// Prints a completion script for a shell.
 #[cfg(feature = "manual")]
 pub fn completions(shell: &str, printer: &Printer) -> Result<Exit, Error> {
-    let unknown = |_| Error::new(format!("no completions for {shell}; expected bash, elvish, fish, powershell or zsh"));
+    let unknown =
+        |_| Error::new(format!("no completions for {shell}; expected bash, elvish, fish, powershell or zsh"));
     let shell: clap_complete::Shell = shell.parse().map_err(unknown)?;
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "roofgap", &mut script);

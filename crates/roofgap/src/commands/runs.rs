@@ -15,12 +15,8 @@ use std::path::Path;
 
 pub fn run(args: Runs, dir: &Path, set_dir: Option<&Path>, printer: &Printer) -> Result<Exit, Error> {
     match args {
-        Runs::List => {
-            answer(&list(dir)?, |runs, screen| text::list(runs, dir, screen), printer)
-        }
-        Runs::Show(OneRun { run }) => {
-            answer(&show(&resolve(dir, &run)?)?, text::show, printer)
-        }
+        Runs::List => answer(&list(dir)?, |runs, screen| text::list(runs, dir, screen), printer),
+        Runs::Show(OneRun { run }) => answer(&show(&resolve(dir, &run)?)?, text::show, printer),
         Runs::Artifacts(OneRun { run }) => {
             answer(&artifacts(&resolve(dir, &run)?)?, text::artifacts, printer)
         }

@@ -47,7 +47,10 @@ fn the_manual_is_part_of_a_release() {
     for args in [&["man"] as &[&str], &["completions", "bash"]] {
         let run = run(args);
         assert_eq!(run.status, Some(2), "{run:?}");
-        assert!(run.stderr.contains("built without the command") && run.stderr.contains("archive"), "{run:?}");
+        assert!(
+            run.stderr.contains("built without the command") && run.stderr.contains("archive"),
+            "{run:?}"
+        );
     }
 }
 

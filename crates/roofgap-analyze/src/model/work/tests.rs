@@ -163,7 +163,10 @@ fn a_vision_model_without_its_vision_tokens_has_no_prefill_work() {
     let tokens = Tokens { prompt: Some(512), generated: Some(8), batch: Some(1), ..Tokens::default() };
     let prefill = |tokens: &Tokens| model.stage_work(StageKind::Prefill, tokens, 1, None);
     let unknown = unknown_tokens("vision tokens");
-    assert!(unknown.contains("(--set workload.vision_tokens=N") && !unknown.contains("workload.tokens"), "{unknown}");
+    assert!(
+        unknown.contains("(--set workload.vision_tokens=N") && !unknown.contains("workload.tokens"),
+        "{unknown}"
+    );
     assert_eq!(prefill(&tokens), Err(unknown));
     let no_layout = prefill(&Tokens { vision: Some(300), ..tokens }).unwrap_err();
     assert!(no_layout.starts_with("300 vision tokens fit no known layout"), "{no_layout}");

@@ -5,9 +5,7 @@ use super::{Columns, Table, text};
 use crate::Bundle;
 use parquet::data_type::ByteArray;
 use roofgap_analyze::{NO_CALL, ShortNames, StageIndex, family};
-use roofgap_trace::{
-    CallClass, MemoryKind, NameId, OpKind, ProcessId, Range, RangeStyle, ThreadId, Trace,
-};
+use roofgap_trace::{CallClass, MemoryKind, NameId, OpKind, ProcessId, Range, RangeStyle, ThreadId, Trace};
 
 /// The sources of the tables.
 pub(super) struct Events<'a> {
@@ -54,10 +52,28 @@ impl<'a> Events<'a> {
     pub(super) fn tables(&self, key: &str) -> [Table<'_>; 4] {
         let trace = self.trace;
         [
-            Table::new("launches", key, self.kernels.len(), |r| self.kernels[r] as usize, |rows| self.launches(rows)),
-            Table::new("copies", key, self.copies.len(), |r| self.copies[r] as usize, |rows| self.copies(rows)),
+            Table::new(
+                "launches",
+                key,
+                self.kernels.len(),
+                |r| self.kernels[r] as usize,
+                |rows| self.launches(rows),
+            ),
+            Table::new(
+                "copies",
+                key,
+                self.copies.len(),
+                |r| self.copies[r] as usize,
+                |rows| self.copies(rows),
+            ),
             Table::new("calls", key, trace.calls.len(), |r| r, |rows| self.calls(rows)),
-            Table::new("ranges", key, trace.ranges.rows.len(), |r| &trace.ranges.rows[r], |rows| self.ranges(rows)),
+            Table::new(
+                "ranges",
+                key,
+                trace.ranges.rows.len(),
+                |r| &trace.ranges.rows[r],
+                |rows| self.ranges(rows),
+            ),
         ]
     }
 
