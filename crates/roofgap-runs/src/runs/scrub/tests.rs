@@ -187,7 +187,10 @@ fn the_archive_has_what_is_on_the_list_and_no_byte_that_is_private() {
     );
     assert_eq!(outcome.exit(), Exit::Done, "{:?}", outcome.left_out);
     let left_out: BTreeSet<&str> = outcome.left_out.iter().map(|file| file.path.as_str()).collect();
-    assert_eq!(left_out, OTHERS.into_iter().chain(["nsys/run.sqlite", "session.json"]).collect());
+    assert_eq!(
+        left_out,
+        OTHERS.into_iter().chain(["nsys/run.sqlite", "session.json"]).collect::<BTreeSet<_>>()
+    );
     assert!(why(&outcome, "nsys/run.nsys-rep").contains("environment of every process; do not share it"));
     let analysis: Analysis = serde_json::from_slice(&files["metrics.json"]).unwrap();
     assert_eq!(analysis.sources[0].path, "run.sqlite");

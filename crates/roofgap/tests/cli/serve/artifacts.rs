@@ -28,6 +28,7 @@ fn runs_are_listed_shown_and_compared() {
     assert!(compare("&format=markdown").text().contains("decode"));
     assert_eq!(server.get(&format!("/compare?base={base}&head=20000101-000000")).status, 404);
     assert_eq!(server.get(&format!("/compare?base={base}")).status, 400);
+    assert_eq!(server.stop(), Some(0));
 }
 
 #[test]
