@@ -105,13 +105,13 @@ impl Tools {
     }
 }
 
-/// Declares the tools: name, title, whether it only reads, request, answer, and the function that answers.
+/// Declares the tools, which only read: name, title, request, answer, and the function that answers.
 macro_rules! tools {
-    ($($(#[$doc:meta])* $name:ident, $title:tt, $reads:tt: $request:ident => $answer:ident = $how:path;)*) => {
+    ($($(#[$doc:meta])* $name:ident, $title:tt: $request:ident => $answer:ident = $how:path;)*) => {
         #[tool_router]
         impl Tools {
             $($(#[$doc])*
-            #[tool(annotations(title = $title, read_only_hint = $reads, open_world_hint = false))]
+            #[tool(annotations(title = $title, read_only_hint = true, open_world_hint = false))]
             async fn $name(
                 &self,
                 Parameters(request): Parameters<$request>,
@@ -124,21 +124,21 @@ macro_rules! tools {
 
 tools! {
     /// Lists the runs (newest first) and captures that the other tools can read.
-    list, "List runs and captures", true: ListRequest => ListAnswer = list::answer;
+    list, "List runs and captures": ListRequest => ListAnswer = list::answer;
     /// Summarises a run or capture: the main result, its stages with times and utilisation, and what was not measured.
-    summary, "Summary", true: InputRequest => SummaryAnswer = summary::answer;
+    summary, "Summary": InputRequest => SummaryAnswer = summary::answer;
     /// Lists what is worth fixing, largest possible saving first, with the evidence and an action for each.
-    findings, "Findings", true: FindingsRequest => FindingsAnswer = findings::answer;
+    findings, "Findings": FindingsRequest => FindingsAnswer = findings::answer;
     /// Lists kernels by total GPU time, of one stage or of the whole trace, with hardware counters where ncu measured them.
-    kernels, "Kernels", true: KernelsRequest => KernelsAnswer = kernels::answer;
+    kernels, "Kernels": KernelsRequest => KernelsAnswer = kernels::answer;
     /// Gives the time of each step of a stage (a token of decode, a step of an engine), its percentiles and the slowest steps.
-    steps, "Steps", true: StepsRequest => StepsAnswer = timeline::answer_steps;
+    steps, "Steps": StepsRequest => StepsAnswer = timeline::answer_steps;
     /// Lists the GPU operations of a time window in order, and how long each device was busy in it.
-    timeline, "Timeline window", true: TimelineRequest => TimelineAnswer = timeline::answer;
+    timeline, "Timeline window": TimelineRequest => TimelineAnswer = timeline::answer;
     /// Compares two runs or captures: what changed beyond the noise, and which kernels explain it.
-    compare, "Compare", true: CompareRequest => CompareAnswer = compare::answer;
+    compare, "Compare": CompareRequest => CompareAnswer = compare::answer;
     /// Explains one finding: what it means, its evidence, and what to do.
-    explain, "Explain a finding", true: ExplainRequest => ExplainAnswer = findings::answer_one;
+    explain, "Explain a finding": ExplainRequest => ExplainAnswer = findings::answer_one;
 }
 
 #[tool_handler(router = self.tool_router)]

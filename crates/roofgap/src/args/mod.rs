@@ -170,7 +170,7 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
-    /// Serve the runs over HTTP: list, reports, files, comparisons; with --allow-run, start and follow sessions
+    /// Serve the runs over HTTP, read only: list, reports, files, comparisons
     #[cfg(feature = "serve")]
     #[command(hide = true)]
     Serve(Serve),

@@ -31,8 +31,7 @@ fn every_tool_is_read_only_and_its_answer_follows_its_schema() {
     let listed = client.ask("tools/list", json!({}));
     let tools = listed["result"]["tools"].as_array().unwrap();
     let calls = calls();
-    // Three more are about a search, and tested with one.
-    assert_eq!(tools.len(), calls.len() + 3);
+    assert_eq!(tools.len(), calls.len());
     for (name, arguments) in calls {
         let tool = tools.iter().find(|tool| tool["name"] == name).unwrap();
         assert_eq!(tool["annotations"]["readOnlyHint"], true, "{name}");
