@@ -269,13 +269,13 @@ impl<'a> TrialContext<'a> {
         }
         let label = variant.label();
         (self.events)(TrialEvent::Status(&format!("pair {pair}: {label}")));
+        let (began, limit) = (Instant::now(), self.config().run.timeout.0.min(left));
+        let overrides = variant.overrides(self.config());
         let events = &mut *self.events;
         let tick = &mut |elapsed: Duration| {
             let (elapsed, left) = (time(ns(elapsed)), time(ns(left.saturating_sub(elapsed))));
             events(TrialEvent::Status(&format!("pair {pair}: {label} ... {elapsed}, {left} left")));
         };
-        let (began, limit) = (Instant::now(), self.config().run.timeout.0.min(left));
-        let overrides = variant.overrides(self.config());
         let result = attempt(self.props, overrides, self.scratch.path(), limit, self.cancel, tick);
         let took = began.elapsed();
         self.spent += took;

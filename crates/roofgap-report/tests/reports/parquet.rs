@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// Writes all tables of a run and returns the path of one of them.
-fn save(case: &Case, dir: &Path) -> impl Fn(&str) -> PathBuf {
+fn save(case: &Case, dir: &Path) -> impl Fn(&str) -> PathBuf + use<> {
     let facts = RunFacts { key: "k".into(), date: "2026-03-01".into(), ..RunFacts::default() };
     save_events(case.bundle(), &facts, 3, dir).unwrap();
     save_run(case.bundle(), &facts, dir).unwrap();
@@ -108,7 +108,7 @@ fn a_file_is_written_once_and_a_run_is_there_when_all_of_it_is() {
     assert!(!has_run(dir.path(), "k"));
     let old = File::options().append(true).open(path("kernels")).unwrap();
     old.set_modified(SystemTime::UNIX_EPOCH).unwrap();
-    save(&case, dir.path());
+    _ = save(&case, dir.path());
     assert!(has_run(dir.path(), "k"));
     let modified = std::fs::metadata(path("kernels")).unwrap().modified().unwrap();
     assert_eq!(modified, SystemTime::UNIX_EPOCH, "it is left as it is");

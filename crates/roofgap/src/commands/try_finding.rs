@@ -47,7 +47,7 @@ pub fn run(args: Try, dir: &Path, printer: &Printer) -> Result<Exit, Error> {
         TrialEvent::Status(line) => printer.status_line(line),
         TrialEvent::Line(line) => {
             printer.status_line("");
-            printer.progress(line);
+            printer.progress(&line);
         }
         TrialEvent::Watched(event) => watched.print(&event, printer),
     })?;

@@ -1,6 +1,6 @@
 //! `roofgap try` on a program whose times are fixed numbers.
 
-use crate::support::{ROOFGAP, Run, can_run, ok, roofgap, root, run};
+use crate::support::{ROOFGAP, Run, can_run, ok, roofgap, root};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
