@@ -199,6 +199,7 @@ impl Attributed {
         let contexts = Contexts::build(trace, &launches.call_of_op);
         let (mut index, absent) = StageIndex::build(trace, launches, contexts, &options.stages);
         let activity = Activity::of(trace);
+        index.leave_out_early(trace, &activity);
         let host = HostWork::of(trace, &index);
         let measure = |stage| StepPeriods::measure(trace, &index, &activity, stage);
         let periods: Vec<StepPeriods> = (0..index.len()).map(measure).collect();

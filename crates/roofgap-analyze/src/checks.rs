@@ -7,7 +7,7 @@ use crate::analyze::loss_info;
 use crate::result::*;
 use crate::verdict::verdict;
 use roofgap_base::numbers::{count, time};
-use roofgap_trace::LossKind;
+use roofgap_trace::{LossKind, range_name};
 use std::collections::BTreeMap;
 
 /// Rounding of a share, percentage points.
@@ -41,6 +41,7 @@ pub fn violations(analysis: &Analysis) -> Vec<String> {
     checks.of_trace(analysis);
     for stage in &analysis.stages {
         checks.about = stage.name.clone();
+        checks.of_ranges(stage, &analysis.ranges);
         checks.of_stage(stage, &analysis.totals);
         checks.of_steps(stage);
     }
@@ -172,6 +173,22 @@ impl Checks {
         self.adds_up_to_its_time(stage, busy, idle);
         for stage in [Some(stage), stage.warm.as_deref()].into_iter().flatten() {
             self.host_adds_up(stage);
+        }
+    }
+
+    /// Checks that the kernels of a stage are those of its ranges but for the ones beside them that it states. A name whose ranges are not
+    /// all instances of the stage shows nothing.
+    fn of_ranges(&mut self, stage: &Stage, ranges: &[RangeInfo]) {
+        let Some(kernel_ns) = stage.kernel_ns else { return };
+        let is_its = |row: &&RangeInfo| stage.ranges.contains(&range_name(&row.domain, &row.name));
+        let (count, sum) = ranges
+            .iter()
+            .filter(is_its)
+            .fold((0, 0), |(count, sum), row| (count + row.instances, sum + row.kernel_ns));
+        if count == stage.instances {
+            let beside = stage.beside_ranges.unwrap_or_default();
+            let inside = kernel_ns - beside.launched_after.kernel_ns + beside.ran_before.kernel_ns;
+            self.adds_up(("kernels of its ranges", sum), ("kernel time in ranges", inside));
         }
     }
 

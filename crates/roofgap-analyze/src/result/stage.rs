@@ -239,6 +239,26 @@ results! {
         pub late_calls: u64,
     }
 
+    /// Kernels of engine steps that are in the stage and not in its ranges, or in its ranges and not in the stage: `kernel_ns` without
+    /// `launched_after` and with `ran_before` is the time of all kernels that the ranges launched.
+    #[derive(Copy, Eq, Default)]
+    pub struct BesideRanges {
+        /// In the stage: launched between a step's range and the next one, as sampling is.
+        pub launched_after: KernelSum,
+        /// Not in the stage: launched in the range of the first recorded step and run before the step began, beside work from before the
+        /// recording.
+        pub ran_before: KernelSum,
+    }
+
+    /// Number and time of kernels.
+    #[derive(Copy, Eq, Default)]
+    pub struct KernelSum {
+        /// Number of kernels.
+        pub kernel_count: u64,
+        /// Their time, ns.
+        pub kernel_ns: i64,
+    }
+
     /// GPU work of other ranges and threads in the time of a stage.
     #[derive(Eq, Default)]
     pub struct ForeignWork {
@@ -385,6 +405,9 @@ results! {
         /// Part of `period_ns` in which the GPU ran nothing after the step's last operation, ns.
         #[serde(default)]
         pub between_ns: i64,
+        /// Difference between the stage and its ranges; null where both are the same kernels.
+        #[serde(default)]
+        pub beside_ranges: Option<BesideRanges>,
         /// GPU work of other ranges and threads in its time; null where there is none.
         #[serde(default)]
         pub foreign: Option<ForeignWork>,

@@ -6,10 +6,10 @@ use super::ranges::{AllOfStage, EngineStage, StageRanges, Warmup};
 use super::{StageRule, StageSet, step_stage};
 use crate::attribution::{Contexts, Launches, NO_CALL};
 use crate::engines::{Engine, EngineStep};
-use crate::result::{ColdStart, StageKind, Tail};
-use crate::timeline::IntervalSet;
+use crate::result::{BesideRanges, ColdStart, StageKind, Tail};
+use crate::timeline::{Activity, IntervalSet};
 use roofgap_base::stats::median;
-use roofgap_trace::{NameId, Ns, ProcessId, Range, ThreadId, Trace, range_name};
+use roofgap_trace::{NameId, Ns, OpKind, ProcessId, Range, ThreadId, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -112,6 +112,8 @@ pub struct StageIndex {
     engine: Option<&'static Engine>,
     /// Row of the engine step that the work after it belongs to, by context.
     between: FxHashMap<u32, u32>,
+    /// Operations of an engine's first step that ran before the one launched first. They are in no stage.
+    early: FxHashSet<u32>,
     /// Position of the recorded window of each operation, for the stage that holds the whole trace; empty without gaps.
     window_of_op: Vec<u32>,
     phases_told_by: Option<String>,
@@ -198,6 +200,59 @@ impl StageIndex {
         index.stages.sort_by_key(|stage| stage.spans.instances.first().map(|span| span.start));
         index.stage_of_context = index.first_stages();
         (index, absent)
+    }
+
+    /// Leaves out the operations of an engine's first step that ran before the one launched first, where the device did little else until
+    /// then: it ran work from before the recording, which the step does not wait for.
+    pub fn leave_out_early(&mut self, trace: &Trace, activity: &Activity) {
+        let (ops, step) = (&trace.ops, self.span_of_context(&self.engine_spans));
+        // Step, launch and row of the first operation of each device.
+        let mut first: Vec<Option<(usize, Ns, usize)>> = vec![None; trace.devices.len()];
+        let step_of = |op: usize| known(step.get(self.context_of_op(op) as usize));
+        for op in 0..ops.len() {
+            if let (Some(at), Some(first)) = (step_of(op), first.get_mut(ops.device[op].index())) {
+                let launched = (at, trace.calls.start[self.call_of_op(op) as usize], op);
+                *first = Some(first.map_or(launched, |first| first.min(launched)));
+            }
+        }
+        let mut early = FxHashSet::default();
+        for (device, (at, _, op)) in first.iter().enumerate().filter_map(|(at, first)| Some((at, (*first)?)))
+        {
+            let before = |other: &usize| ops.device[*other].index() == device && step_of(*other) == Some(at);
+            // Operations are in the order of their start.
+            let rows: Vec<usize> = (0..op).filter(before).collect();
+            let begin = rows.first().map_or(ops.start[op], |row| ops.start[*row]);
+            if 2 * activity.busy_in(device, begin, ops.start[op]) < ops.start[op] - begin {
+                early.extend(rows.into_iter().map(|row| row as u32));
+            }
+        }
+        self.early = early;
+    }
+
+    /// Tells whether an operation is left out of the first step of an engine.
+    pub(crate) fn is_early(&self, op: usize) -> bool {
+        !self.early.is_empty() && self.early.contains(&(op as u32))
+    }
+
+    /// Adds up the kernels of engine steps that are in the stage and not in its ranges, or in its ranges and not in the stage; `None`
+    /// without any.
+    pub fn beside_ranges(&self, trace: &Trace, stage: usize) -> Option<BesideRanges> {
+        let instances = &self.at(stage).instance_of_context;
+        let mut sums = BesideRanges::default();
+        for op in (0..trace.ops.len()).filter(|op| trace.ops.kind[*op] == OpKind::Kernel) {
+            let context = self.context_of_op(op);
+            if known(instances.get(context as usize)).is_none() {
+                continue;
+            }
+            let sum = match (self.between.contains_key(&context), self.is_early(op)) {
+                (true, false) => &mut sums.launched_after,
+                (false, true) => &mut sums.ran_before,
+                _ => continue,
+            };
+            sum.kernel_count += 1;
+            sum.kernel_ns += trace.ops.duration(op);
+        }
+        (sums != BesideRanges::default()).then_some(sums)
     }
 
     /// Adds a stage after it has found the contexts of its instances.
@@ -508,7 +563,8 @@ impl StageIndex {
 
     /// Returns the stage of a GPU operation. Of several stages that hold it, the first in the order of the rules.
     pub fn stage_of_op(&self, op: usize) -> Option<usize> {
-        self.stage_of_context(self.context_of_op(op)).or_else(|| self.whole())
+        let stage = self.stage_of_context(self.context_of_op(op)).filter(|_| !self.is_early(op));
+        stage.or_else(|| self.whole())
     }
 
     /// Returns the stage in which a call launched GPU work; `None` for a call that launched none.
@@ -545,6 +601,7 @@ impl StageIndex {
     fn instance_in(&self, stage: &IndexedStage, op: usize) -> Option<usize> {
         match stage.kind {
             StageKind::Whole => Some(self.window_of_op.get(op).map_or(0, |at| *at as usize)),
+            _ if self.is_early(op) => None,
             _ => known(stage.instance_of_context.get(self.context_of_op(op) as usize)),
         }
     }

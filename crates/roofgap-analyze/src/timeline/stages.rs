@@ -90,28 +90,16 @@ impl<'a> Members<'a> {
             device_extents: vec![Extent::EMPTY; instances.len() * devices],
             first_ops: vec![u32::MAX; instances.len() * devices],
         };
-        // What ran before the first step of an engine began, beside work from before the recording, is outside.
-        let periods = meter.periods(stage);
-        let in_steps = !meter.index.engine_steps(stage).is_empty();
-        let begin = |at: usize, op: usize| {
-            let step =
-                periods.each.get(at).filter(|step| in_steps && step.device == ops.device[op].index())?;
-            step.span.map(|(begin, _)| begin)
-        };
         for op in held.iter().map(|op| *op as usize) {
             let Some(at) = meter.index.instance_of(stage, op) else {
                 continue;
             };
-            let start = begin(at, op).map_or(ops.start[op], |begin| begin.max(ops.start[op]));
-            if start >= ops.end[op] {
-                continue;
-            }
-            members.extents[at].add(start, ops.end[op]);
+            members.extents[at].add(ops.start[op], ops.end[op]);
             let slot = at * devices + ops.device[op].index();
             if let (Some(extent), Some(first)) =
                 (members.device_extents.get_mut(slot), members.first_ops.get_mut(slot))
             {
-                extent.add(start, ops.end[op]);
+                extent.add(ops.start[op], ops.end[op]);
                 *first = (*first).min(op as u32);
             }
         }
@@ -248,6 +236,7 @@ impl StageMeter<'_> {
             graphs: graph_table(trace, rows()),
             coverage: self.coverage(stage, &members.ops),
             cold_start: self.index.cold(stage).cloned(),
+            beside_ranges: self.index.beside_ranges(trace, stage),
             launching_ns: self.launching_ns(instances, &members),
             ..elapsed
         };
@@ -538,8 +527,6 @@ impl StageMeter<'_> {
         struct Sweep {
             inside: IntervalSet,
             covered: Option<Ns>,
-            /// The stage begins here.
-            begin: Ns,
             /// The last operation is that of a cold step.
             cold: bool,
             /// The last operation is a copy between host and device.
@@ -551,7 +538,6 @@ impl StageMeter<'_> {
             // Time between two instances does not belong to the stage.
             inside: IntervalSet::of(members.on_device(device).map(|extent| (extent.0, extent.1)).collect()),
             covered: None,
-            begin: members.on_device(device).map(|extent| extent.0).min().unwrap_or(Ns::MIN),
             cold: false,
             copied: false,
             near_inside: 0,
@@ -596,7 +582,7 @@ impl StageMeter<'_> {
                     each_gap(device, (until, until + away_ns), None);
                 }
             }
-            sums.busy_ns += (end - start.max(until).max(sweep.begin)).max(0);
+            sums.busy_ns += (end - start.max(until)).max(0);
             (sweep.covered, sweep.cold) = (Some(until.max(end)), false);
         }
         sums

@@ -71,9 +71,7 @@ impl StepPeriods {
         let all = index.spans_with_cold(stage);
         let sequence: &[Span] = if engine { index.engine_spans() } else { &all.steps };
         let mut works = StepWork::of(trace, index, stage, sequence);
-        if engine {
-            works.begin_after_earlier_work(trace, activity);
-        } else {
+        if !engine {
             works.begin_on_cpu(sequence, activity);
         }
         let process = |span: &Span| Some(span.range_in(trace)?.process);
@@ -241,8 +239,6 @@ struct StepWork {
     threads: Vec<f64>,
     /// End of its last launch call.
     last_call: Vec<Ns>,
-    /// The first step with work on each device, and the time and the operation of its first launch.
-    first: Vec<Option<(usize, Ns, usize)>>,
 }
 
 impl StepWork {
@@ -257,21 +253,16 @@ impl StepWork {
             gpu_ns: vec![0; spans.len()],
             threads: vec![0.0; spans.len()],
             last_call: spans.iter().map(|span| span.start).collect(),
-            first: vec![None; devices],
         };
         let size = |sides: [u32; 3]| sides.iter().map(|side| f64::from(*side)).product::<f64>();
         let threads: Vec<f64> = ops.shapes.iter().map(|shape| size(shape.grid) * size(shape.block)).collect();
-        for op in 0..ops.len() {
+        for op in (0..ops.len()).filter(|op| !index.is_early(*op)) {
             let call = index.launches().call_of_op[op] as usize;
             let Some(at) = of_call.get(call).map(|at| *at as usize).filter(|at| *at < spans.len()) else {
                 continue;
             };
             if let Some(extent) = works.extents.get_mut(at * devices + ops.device[op].index()) {
                 extent.add(ops.start[op], ops.end[op]);
-            }
-            let launched = (at, trace.calls.start[call], op);
-            if let Some(first) = works.first.get_mut(ops.device[op].index()) {
-                *first = Some(first.map_or(launched, |first| first.min(launched)));
             }
             works.gpu_ns[at] += ops.duration(op);
             works.last_call[at] = works.last_call[at].max(trace.calls.end[call]);
@@ -281,19 +272,6 @@ impl StepWork {
         }
         works.begins = works.extents.iter().map(|extent| extent.0).collect();
         works
-    }
-
-    /// Lets the first step begin with what it launched first, where the GPU seems to do nothing before that but a little beside it: then it
-    /// runs work from before the recording.
-    fn begin_after_earlier_work(&mut self, trace: &Trace, activity: &Activity) {
-        for (device, first) in self.first.iter().enumerate() {
-            let Some((at, _, op)) = *first else { continue };
-            let (slot, start) = (at * self.devices + device, trace.ops.start[op]);
-            let early = self.extents[slot].0;
-            if 2 * activity.busy_in(device, early, start) < start - early {
-                self.begins[slot] = start;
-            }
-        }
     }
 
     /// Lets steps begin on the CPU where the GPU runs nothing from then to their first operation.

@@ -35,6 +35,7 @@ fn vllm_steps_are_stages_with_the_kernels_and_tokens_of_the_capture() {
     let analyzed = analyzed("vllm/vllm_dense_graph.sqlite.gz");
     let engine = analyzed.analysis.engine.as_ref().unwrap();
     assert_eq!((engine.name.as_str(), engine.told_by.as_str()), ("vLLM", "range"));
+    let of_nsys = rows("vllm/vllm_dense_graph_nvtx_kern_sum.csv.gz");
     let mut tokens = (0, 0);
     for (name, kind, steps, kernels, kernel_ns) in [
         // With the work between two steps, such as sampling, which belongs to the step before it: 10, 40 and 220 kernels.
@@ -46,6 +47,19 @@ fn vllm_steps_are_stages_with_the_kernels_and_tokens_of_the_capture() {
         assert_eq!(stage.kind, kind);
         assert_eq!((stage.instances, stage.kernel_count), (steps, kernels), "{name}");
         assert_eq!(stage.kernel_ns, Some(kernel_ns), "{name}");
+        // nsys counts the kernels of the ranges alone.
+        let beside = stage.beside_ranges.unwrap();
+        assert_eq!(beside.ran_before.kernel_count, 0, "{name}");
+        let in_ranges: Vec<_> = of_nsys
+            .iter()
+            .filter(|row| {
+                row[0].strip_prefix(':').is_some_and(|range| stage.ranges.contains(&range.to_owned()))
+            })
+            .collect();
+        let sum =
+            |column: usize| in_ranges.iter().map(|row| row[column].parse::<i64>().unwrap()).sum::<i64>();
+        assert_eq!(kernel_ns - beside.launched_after.kernel_ns, sum(6), "{name}");
+        assert_eq!((kernels - beside.launched_after.kernel_count) as i64, sum(5), "{name}");
         let own = stage.tokens.unwrap();
         tokens.0 += own.context.unwrap();
         tokens.1 += own.generation.unwrap();

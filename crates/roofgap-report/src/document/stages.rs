@@ -4,8 +4,8 @@
 use super::table::Table;
 use super::{Block, Document, Form, Item, Section, gpu_work, joined, joined_any, maybe, roof};
 use roofgap_analyze::{
-    About, Analysis, ColdCause, CostSource, CpuSteps, Mbu, Mfu, Note, RangeInfo, Stage, StageCoverage,
-    StageKind, StageLimit, StageOrigin, Steps, Term, verdict,
+    About, Analysis, BesideRanges, ColdCause, CostSource, CpuSteps, KernelSum, Mbu, Mfu, Note, RangeInfo,
+    Stage, StageCoverage, StageKind, StageLimit, StageOrigin, Steps, Term, verdict,
 };
 use roofgap_base::numbers::{count, counted, or_none, percent, share, si, time};
 use roofgap_base::text::cut;
@@ -272,6 +272,7 @@ fn details(stage: &Stage) -> Vec<String> {
         cold_start(stage),
         stage.steps.as_ref().map(steps),
         corrected(stage),
+        stage.beside_ranges.map(beside_ranges),
         foreign(stage),
     ];
     lines.into_iter().flatten().chain(stage.notes.iter().map(|own| note(stage, own))).collect()
@@ -402,6 +403,20 @@ fn cold_start(stage: &Stage) -> Option<String> {
     let startup = (cold.startup_ns > 0).then(|| format!("start-up took {}", time(cold.startup_ns)));
     let facts = joined(slow.into_iter().chain(startup), ", and ");
     Some(format!("cold start: {facts}; limit, findings and headline are without it{causes}"))
+}
+
+/// Describes the kernels by which a stage of engine steps differs from its ranges.
+fn beside_ranges(beside: BesideRanges) -> String {
+    let kernels = |sum: KernelSum, what: &str| {
+        (sum.kernel_count > 0)
+            .then(|| format!("{what} {} ({})", counted(sum.kernel_count, "kernel"), time(sum.kernel_ns)))
+    };
+    let with = kernels(beside.launched_after, "with")
+        .map(|words| format!("{words} launched between a range and the next"));
+    let without = kernels(beside.ran_before, "without").map(|words| {
+        format!("{words} of the first step that ran before it, beside work from before the recording")
+    });
+    format!("the stage is its ranges {}", joined(with.into_iter().chain(without), ", "))
 }
 
 /// Describes the GPU work of other ranges and threads in the time of a stage.
