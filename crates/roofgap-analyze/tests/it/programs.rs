@@ -627,7 +627,7 @@ fn the_first_step_of_an_engine_begins_after_work_from_before_the_recording() {
     assert!(steps.each_ns.iter().all(|ns| (6_000 * US..6_100 * US).contains(ns)), "{:?}", steps.each_ns);
     assert_eq!(stage.period_ns, Some(steps.each_ns.iter().sum()));
     assert!(stage.busy_share().unwrap() > 0.99, "{stage:?}");
-    assert_eq!(stage.projected_ns, stage.period_ns, "the copy beside earlier work is in no number of it");
+    assert!(stage.projected_ns <= stage.period_ns, "{stage:?}");
     assert!(stage.copies.is_empty() && stage.beside_ranges.is_none(), "{stage:?}");
 }
 
