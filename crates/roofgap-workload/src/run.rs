@@ -115,12 +115,9 @@ fn run_all(
             // A warm-up is not part of the figures.
             exec.take_operators();
         }
-        let input = &inputs[turn % inputs.len()];
-        let (stages, tokens) = if is_warmup {
-            exec.range(Some(LLM_DOMAIN), "warmup", |exec| input.pass(exec, model, cache)).0
-        } else {
-            input.pass(exec, model, cache)
-        };
+        let mut pass = |exec: &mut Exec<'_>| inputs[turn % inputs.len()].pass(props, exec, model, cache);
+        let (stages, tokens) =
+            if is_warmup { exec.range(Some(LLM_DOMAIN), "warmup", pass).0 } else { pass(exec) };
         let times: Vec<String> =
             stages.iter().map(|stage| format!("{} {}", stage.name, time(stage.wall_ns))).collect();
         progress(&format!("run {} of {count}{label}: {}", index + 1, times.join(", ")));
@@ -135,9 +132,6 @@ struct Input {
     image: Option<Matrix>,
     prompt: Vec<usize>,
     vision: usize,
-    new_tokens: usize,
-    /// Most positions that a decode step reads again; `None` with a KV cache.
-    again: Option<usize>,
 }
 
 impl Input {
@@ -156,8 +150,6 @@ impl Input {
                 })
                 .collect(),
             vision: if prompt.has_image { shape.vision_grid().pow(2) } else { 0 },
-            new_tokens: props.new_tokens,
-            again: (!props.kv_cache).then(|| props.context_limit.unwrap_or(usize::MAX)),
         }
     }
 
@@ -167,45 +159,46 @@ impl Input {
     }
 
     /// Runs prefill and decode; returns their times and the generated tokens.
-    fn pass(&self, exec: &mut Exec<'_>, model: &Model, cache: &mut KvCache) -> (Vec<StageTime>, Vec<usize>) {
+    fn pass(
+        &self,
+        props: &WorkloadProps,
+        exec: &mut Exec<'_>,
+        model: &Model,
+        cache: &mut KvCache,
+    ) -> (Vec<StageTime>, Vec<usize>) {
         cache.length = 0;
-        let ((first, prompt), prefill) = exec.stage("prefill", "prefill", |exec| {
+        let ((first, prompt), prefill_ns) = exec.stage("prefill", "prefill", |exec| {
             let x = model.read(exec, self.image.as_ref(), &self.prompt);
             (model.next(exec, x.clone(), cache), x)
         });
         let notes = exec.take_notes();
         let mut tokens = vec![first];
-        let (steps, decode) = exec.stage("decode", "decode_all", |exec| {
-            let mut steps = Vec::with_capacity(self.new_tokens);
-            for index in 0..self.new_tokens {
-                let (next, wall) = exec.range(Some(LLM_DOMAIN), "decode_step", |exec| {
-                    let Some(limit) = self.again else {
+        let (steps_ns, decode_ns) = exec.stage("decode", "decode_all", |exec| {
+            let step = |index| {
+                let (next, wall_ns) = exec.range(Some(LLM_DOMAIN), "decode_step", |exec| {
+                    if props.kv_cache {
                         let x = model.embed(exec, &tokens[index..]);
                         return model.next(exec, x, cache);
-                    };
+                    }
                     cache.length = 0;
                     let text = model.embed(exec, &tokens);
                     let x = exec.op("concatenate", |_| {
                         let x = prompt.clone().append(&text);
-                        x.gather((x.height().saturating_sub(limit)..x.height()).map(Some))
+                        let skipped = props.context_limit.map_or(0, |limit| x.height().saturating_sub(limit));
+                        x.gather((skipped..x.height()).map(Some))
                     });
                     model.next(exec, x, cache)
                 });
                 tokens.push(next);
-                steps.push(wall);
-            }
-            steps
+                wall_ns
+            };
+            (0..props.new_tokens).map(step).collect()
         });
-        let stage = |name: &str, wall_ns, steps_ns, notes| StageTime {
-            name: name.to_owned(),
-            wall_ns,
-            steps_ns,
-            notes,
-            ..StageTime::default()
-        };
-        let stages =
-            vec![stage("prefill", prefill, None, notes), stage("decode", decode, Some(steps), Vec::new())];
-        (stages, tokens)
+        let stage =
+            |name: &str, wall_ns| StageTime { name: name.to_owned(), wall_ns, ..StageTime::default() };
+        let prefill = StageTime { notes, ..stage("prefill", prefill_ns) };
+        let decode = StageTime { steps_ns: Some(steps_ns), ..stage("decode", decode_ns) };
+        (vec![prefill, decode], tokens)
     }
 }
 
@@ -216,24 +209,22 @@ fn hash(tokens: &[usize]) -> String {
 }
 
 fn notes(props: &WorkloadProps) -> Vec<String> {
-    let mut notes = vec![
-        format!(
-            "the weights are random (seed {}): the tokens have no meaning, only their cost has",
-            props.seed
+    let seed = props.seed;
+    let weights =
+        format!("the weights are random (seed {seed}): the tokens have no meaning, only their cost has");
+    let notes = [
+        (true, weights.as_str()),
+        (
+            true,
+            "operator times are wall times of the thread that drives the model; an operator may use every thread",
         ),
-        "operator times are wall times of the thread that drives the model; an operator may use every thread"
-            .to_owned(),
+        (!props.kv_cache, "there is no KV cache: every decode step reads its context again"),
+        (
+            !props.prompts.is_empty(),
+            "prompts and images have the lengths and sizes of the manifest, not its content; the account has the mean number of tokens",
+        ),
     ];
-    if !props.kv_cache {
-        notes.push("there is no KV cache: every decode step reads its context again".to_owned());
-    }
-    if !props.prompts.is_empty() {
-        notes.push(
-            "prompts and images have the lengths and sizes of the manifest, not its content; the account has the mean number of tokens"
-                .to_owned(),
-        );
-    }
-    notes
+    notes.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_owned()).collect()
 }
 
 /// Columns and depth of the product: small enough that many fit the budget, since the best of many is what a busy machine can still do.
