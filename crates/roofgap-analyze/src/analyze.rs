@@ -502,7 +502,7 @@ fn add_corrected(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageInde
         let measured = StageMeter { trace, index, activity, host, copies, members, periods };
         measured.stages(&mut Naming::of_trace(trace)).into_iter().map(|(stage, _)| stage).collect()
     };
-    let replay = Replay::of(inputs.trace, &index.launches().call_of_op);
+    let replay = Replay::new(inputs.trace, &index.launches().call_of_op);
     for (at, stage) in analysis.stages.iter_mut().enumerate() {
         let own = overhead.iter().find(|own| own.stage == stage.name);
         match correct(&replay, index, (at, stage), own, measure) {

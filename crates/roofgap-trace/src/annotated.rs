@@ -120,12 +120,12 @@ pub fn settle(trace: &mut Trace) {
         }
         let seen: Vec<&GroupMark> = by_process.values().flatten().copied().collect();
         if !add_groups(&seen, &mut trace.distributed) {
-            let own = |(process, marks): (&ProcessId, &Vec<&GroupMark>)| {
-                let mut own = None;
-                add_groups(marks, &mut own);
-                Some((*process, own?))
+            let job_of = |(process, marks): (&ProcessId, &Vec<&GroupMark>)| {
+                let mut job_of = None;
+                add_groups(marks, &mut job_of);
+                Some((*process, job_of?))
             };
-            trace.process_ranks = by_process.iter().filter_map(own).collect();
+            trace.process_ranks = by_process.iter().filter_map(job_of).collect();
         }
         trace.ranges.marks.retain(|mark| !marks.contains_key(&mark.name));
     }
@@ -136,9 +136,9 @@ pub fn settle(trace: &mut Trace) {
         collectives.iter().filter_map(|(id, text)| Some((*id, collective(text, trace)?))).collect();
     let ranges = &mut trace.ranges;
     for (row, range) in ranges.rows.iter_mut().enumerate() {
-        if let Some((shown, found)) = parsed.get(&range.name) {
+        if let Some((shown, collective)) = parsed.get(&range.name) {
             range.name = *shown;
-            ranges.collectives.push(RangeCollective { row: row as u32, ..*found });
+            ranges.collectives.push(RangeCollective { row: row as u32, ..*collective });
         }
     }
 }
@@ -212,10 +212,13 @@ mod tests {
         let [reduce, send] = &trace.ranges.collectives[..] else {
             panic!("{:?}", trace.ranges.collectives);
         };
-        let found = reduce.collective;
+        let collective = reduce.collective;
         assert_eq!((reduce.row, reduce.on_host, reduce.waits), (1, true, true));
-        assert_eq!(trace.names.get(found.group), "0 (default_pg)");
-        assert_eq!((found.group_size, found.input_bytes, found.sequence), (2, Some(4096), Some(17)));
+        assert_eq!(trace.names.get(collective.group), "0 (default_pg)");
+        assert_eq!(
+            (collective.group_size, collective.input_bytes, collective.sequence),
+            (2, Some(4096), Some(17))
+        );
         assert_eq!((send.row, send.on_host, send.waits), (2, false, false));
         assert_eq!((send.collective.peer, send.collective.input_bytes), (Some(1), None));
     }
@@ -253,23 +256,23 @@ mod tests {
         settle(&mut trace);
         assert_eq!(trace.distributed.as_ref().unwrap().rank, None);
         assert_eq!(trace.ranks(), [0, 1]);
-        let own = trace.of_rank(0);
-        assert_eq!(own.distributed.as_ref().unwrap().rank, Some(0));
-        let starts: Vec<i64> = own.ranges.rows.iter().map(|range| range.start).collect();
+        let part = trace.of_rank(0);
+        assert_eq!(part.distributed.as_ref().unwrap().rank, Some(0));
+        let starts: Vec<i64> = part.ranges.rows.iter().map(|range| range.start).collect();
         assert_eq!(starts, [2, 12]);
-        let rows: Vec<u32> = own.ranges.collectives.iter().map(|found| found.row).collect();
+        let rows: Vec<u32> = part.ranges.collectives.iter().map(|found| found.row).collect();
         assert_eq!(rows, [0, 1]);
         assert_eq!(trace.without_ranks().ranges.rows.len(), 2);
-        assert!(own.ranks().is_empty());
+        assert!(part.ranks().is_empty());
     }
 
     #[test]
     fn marks_tell_the_rank_and_its_groups() {
         let default = "roofgap.group rank=5 world=16 name=0 size=16 ranks=0-15 desc=default_pg";
         let tensor = "roofgap.group rank=5 world=16 name=3 size=4 ranks=4-6,8 desc=mesh_tp";
-        let found = trace(&[], &[default, tensor, tensor, "other"]);
-        assert_eq!(found.ranges.marks.len(), 1, "the other mark stays");
-        let job = found.distributed.unwrap();
+        let marked = trace(&[], &[default, tensor, tensor, "other"]);
+        assert_eq!(marked.ranges.marks.len(), 1, "the other mark stays");
+        let job = marked.distributed.unwrap();
         assert_eq!((job.rank, job.world_size), (Some(5), Some(16)));
         assert_eq!(job.groups.len(), 2);
         assert_eq!(job.groups[1].ranks, [4, 5, 6, 8]);

@@ -61,8 +61,8 @@ pub enum Detected {
 }
 
 impl From<bool> for Detected {
-    fn from(found: bool) -> Self {
-        if found { Self::Yes } else { Self::No }
+    fn from(is_format: bool) -> Self {
+        if is_format { Self::Yes } else { Self::No }
     }
 }
 

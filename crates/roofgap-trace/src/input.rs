@@ -6,6 +6,7 @@ use crate::native::{self, CaptureRank};
 use crate::ncu::CounterSet;
 use crate::{ReadError, Trace};
 use roofgap_base::file::Unpacked;
+use roofgap_base::text::hex;
 use roofgap_wire::account::Account;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -292,99 +293,9 @@ const FOLDERS: [(&str, &str); 2] = [
     ("StringIds.arrow", "an Arrow export of nsys, which is not read"),
 ];
 
-/// A format that is refused by name: its first bytes, of which a file has one, or any where there are none; words of the beginning, one
-/// of each list; and what it is, with what to give instead.
-type Refused = (&'static [&'static [u8]], &'static [&'static [&'static str]], &'static str);
-
-/// Formats that are refused, the more specific ones first, with what to give instead.
-const REFUSED: &[Refused] = &[
-    (
-        &[b"U3w[END]"],
-        &[],
-        "a raw stream of nsys (.qdstrm); its importer (QdstrmImporter) makes a report of it",
-    ),
-    (
-        &[b"PAR1"],
-        &[],
-        "Parquet; of nsys, give the report or its SQLite export; of a recipe of nsys, the reports that it was made from",
-    ),
-    // A file and a stream.
-    (
-        &[b"ARROW1", b"\xff\xff\xff\xff"],
-        &[],
-        "perhaps Arrow data; of nsys, give the report or its SQLite export",
-    ),
-    (&[b"\x89HDF"], &[], "HDF5 data; of nsys, give the report or its SQLite export"),
-    (&[b"\x92\x83\xa5frame"], &[], PROTON),
-    (&[b"\x7fELF"], &[], "a program"),
-    (
-        &[b"version https://git-lfs.github.com/spec/"],
-        &[],
-        "a Git LFS pointer to a file that was not downloaded; fetch it with `git lfs pull`",
-    ),
-    (&[b"PK\x03\x04"], &[], "a zip archive; unpack it and give the captures in it"),
-    (&[b"\x28\xb5\x2f\xfd"], &[], "data compressed with zstd; decompress it first"),
-    (&[b"\xfd7zXZ\0"], &[], "data compressed with xz; decompress it first"),
-    (&[b"BZh"], &[], "data compressed with bzip2; decompress it first"),
-    (&[b"\xff\xfe", b"\xfe\xff"], &[], "UTF-16 text, as PowerShell writes; save it as UTF-8"),
-    (
-        &[b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"],
-        &[],
-        "a pickle; a memory snapshot of PyTorch has no times of kernels: give a trace of the PyTorch profiler",
-    ),
-    // A space of planes is a message with the name of a host or a device in its first message.
-    (
-        &[b"\x0a"],
-        &[&["/host:", "/device:", "/gpu:"]],
-        "an XPlane profile of TensorFlow or JAX, which is not read; record the program with nsys instead",
-    ),
-    (
-        JSON,
-        &[&["\"rocprofiler-sdk-tool\"", "\"rocprofiler_sdk\""]],
-        "results of AMD's rocprofv3; for AMD GPUs, give a trace of the PyTorch profiler",
-    ),
-    (
-        JSON,
-        &[&["\"schema\""], &["\"nodes\""], &["\"ctrl_deps\"", "\"rf_id\"", "-chakra"]],
-        "an execution trace of PyTorch (Chakra), which has operators without times; give the profiler trace recorded beside it",
-    ),
-    (
-        JSON,
-        &[&["\"segments\""], &["\"device_traces\""]],
-        "a memory snapshot of PyTorch, which has no times of kernels; give a trace of the PyTorch profiler",
-    ),
-    (JSON, &[&["\"frame\""], &["\"metrics\""], &["\"children\""]], PROTON),
-    (JSON, &[], "JSON that is not a trace"),
-    (
-        ANY,
-        &[&["==PROF==", "Section: GPU Speed Of Light"]],
-        "the text that ncu prints; give its report (.ncu-rep), or its output with `--page raw --csv`",
-    ),
-    (
-        ANY,
-        &[&["==NVPROF==", "NVPROF is profiling"]],
-        "output of nvprof, which is not read; record the program with nsys instead",
-    ),
-    (
-        ANY,
-        &[&["\"KernelName\",\"gpu-id\"", "KernelName,gpu-id"]],
-        "a table of AMD's rocprof, which is not read; for AMD GPUs, give a trace of the PyTorch profiler",
-    ),
-    (
-        ANY,
-        &[&["Total Time (", "Duration (ns)", "Duration(nsec)"]],
-        "another table of `nsys stats`, or text in columns; give the kernel summary as CSV (`--report cuda_gpu_kern_sum --format csv`), or the SQLite export of the report",
-    ),
-    (
-        ANY,
-        &[&["DCGM_FI_"]],
-        "metrics of the DCGM exporter, which are not needed: `roofgap profile` samples power, clocks and energy itself",
-    ),
-];
-const PROTON: &str = "a Proton profile, which has no times of launches; record with `data=\"trace\"` and give the Chrome trace";
-
-const ANY: &[&[u8]] = &[];
-const JSON: &[&[u8]] = &[b"{", b"["];
+/// Formats that are refused, the more specific ones first. Columns: first bytes, of which a file has one (as text or in hex); words of the
+/// beginning, one on each side of `&`; a description, with what to give instead. An empty column holds for every file.
+const REFUSED: &str = include_str!("refused.tsv");
 
 /// Describes the first bytes for an error message.
 fn describe(head: &[u8]) -> String {
@@ -394,13 +305,17 @@ fn describe(head: &[u8]) -> String {
     if head.get(257..262) == Some(b"ustar") {
         return "a tar archive; unpack it and give the captures in it".to_owned();
     }
-    let has = |word: &&str| memchr::memmem::find(head, word.as_bytes()).is_some();
-    let is = |(starts, words, _): &&Refused| {
-        (starts.is_empty() || starts.iter().any(|start| head.starts_with(start)))
-            && words.iter().all(|words| words.iter().any(has))
-    };
-    if let Some((.., what)) = REFUSED.iter().find(is) {
-        return (*what).to_owned();
+    let first = format!("0x{}", hex(&head[..head.len().min(8)]));
+    let begins = |text: &str| head.starts_with(text.as_bytes()) || text.len() > 2 && first.starts_with(text);
+    let has = |word: &str| memchr::memmem::find(head, word.as_bytes()).is_some();
+    for line in REFUSED.lines() {
+        let mut columns = line.split('\t');
+        let [starts, words, description] = std::array::from_fn(|_| columns.next().unwrap_or_default());
+        if (starts.is_empty() || starts.split(" | ").any(begins))
+            && words.split(" & ").all(|words| words.split(" | ").any(has))
+        {
+            return description.to_owned();
+        }
     }
     let start = &head[..head.len().min(60)];
     match std::str::from_utf8(start) {

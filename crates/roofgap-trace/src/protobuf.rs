@@ -19,7 +19,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub fn of(message: &'a [u8]) -> Self {
+    pub fn new(message: &'a [u8]) -> Self {
         Self { rest: message }
     }
 
@@ -88,14 +88,14 @@ impl<'a> Iterator for Fields<'a> {
 
 /// Returns the last value of a field.
 pub fn last(message: &[u8], wanted: u64) -> Result<Option<Wire<'_>>, Malformed> {
-    let mut found = None;
-    for field in Fields::of(message) {
+    let mut last = None;
+    for field in Fields::new(message) {
         let (field, value) = field?;
         if field == wanted {
-            found = Some(value);
+            last = Some(value);
         }
     }
-    Ok(found)
+    Ok(last)
 }
 
 /// Returns the last integer of a field.
@@ -115,12 +115,12 @@ pub fn text(message: &[u8], wanted: u64) -> Result<Option<String>, Malformed> {
 
 /// Lists the messages of a field.
 pub fn messages(message: &[u8], wanted: u64) -> Result<Vec<&[u8]>, Malformed> {
-    let mut found = Vec::new();
-    for field in Fields::of(message) {
+    let mut inner = Vec::new();
+    for field in Fields::new(message) {
         let (field, value) = field?;
-        found.extend(value.bytes().filter(|_| field == wanted));
+        inner.extend(value.bytes().filter(|_| field == wanted));
     }
-    Ok(found)
+    Ok(inner)
 }
 
 /// Reads the fields 1 to 3 as sizes of a grid or a block; `None` if one is too large.
@@ -158,7 +158,7 @@ mod tests {
     fn the_four_shapes() {
         let message =
             [0x08, 0x96, 0x01, 0x12, 0x02, b'h', b'i', 0x1d, 1, 0, 0, 0, 0x21, 2, 0, 0, 0, 0, 0, 0, 0];
-        let fields: Result<Vec<_>, _> = Fields::of(&message).collect();
+        let fields: Result<Vec<_>, _> = Fields::new(&message).collect();
         assert_eq!(
             fields,
             Ok(vec![
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn what_breaks_off_is_malformed() {
         for message in [&[0x08][..], &[0x12, 0x05, 1], &[0x21, 1, 2], &[0xff; 12], &[0x0b]] {
-            assert!(Fields::of(message).any(|field| field.is_err()), "{message:?}");
+            assert!(Fields::new(message).any(|field| field.is_err()), "{message:?}");
         }
     }
 }

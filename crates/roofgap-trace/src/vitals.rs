@@ -96,11 +96,11 @@ impl Trace {
     /// Returns the vitals of a device: those with its UUID, or where one is not known with its number. Those of a file of vitals go
     /// before counters in a trace.
     pub fn vitals_of(&self, device: &Device) -> Option<&GpuVitals> {
-        let same = |own: &&GpuVitals| match (&device.uuid, &own.uuid) {
+        let same = |vitals: &&GpuVitals| match (&device.uuid, &vitals.uuid) {
             (Some(one), Some(other)) => one.trim_start_matches("GPU-").eq_ignore_ascii_case(other),
-            _ => own.number == device.number,
+            _ => vitals.number == device.number,
         };
-        self.vitals.iter().filter(same).min_by_key(|own| own.is_of_trace)
+        self.vitals.iter().filter(same).min_by_key(|vitals| vitals.is_of_trace)
     }
 }
 
@@ -151,10 +151,6 @@ impl Readings {
     /// Takes over the readings of a part of the trace.
     pub fn append(&mut self, other: &Self) {
         self.0.extend_from_slice(&other.0);
-    }
-
-    pub fn clear(&mut self) {
-        self.0.clear();
     }
 
     /// Puts the readings, whose times count from `base`, into a trace whose devices are known.

@@ -1,6 +1,8 @@
 //! Context of a forward pass: operator times and NVTX ranges.
 
-use std::time::{Duration, Instant};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Instant;
 
 use roofgap_base::clock::ns;
 use roofgap_wire::account::{NoteTime, OperatorTime};
@@ -8,7 +10,7 @@ use roofgap_wire::account::{NoteTime, OperatorTime};
 /// The NVTX domain of the stages.
 pub const LLM_DOMAIN: &str = "LLM";
 
-/// Something that takes nested ranges of one thread.
+/// Receiver of the nested ranges of one thread.
 ///
 /// The embedded model opens `prefill`, `decode_all`, `decode_step` and `warmup` in domain [`LLM_DOMAIN`], and `sam`, `clip` and `projector`
 /// in the default domain (`None`).
@@ -20,84 +22,65 @@ pub trait Ranges {
     fn pop(&self, _domain: Option<&'static str>) {}
 }
 
-/// Opens nothing.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Silent;
-
-impl Ranges for Silent {}
+/// Ignores all ranges.
+impl Ranges for () {}
 
 /// Times operators and opens ranges; passed down through the whole model.
 pub struct Exec<'a> {
     ranges: &'a dyn Ranges,
     threads: usize,
     stage: Option<&'static str>,
-    operators: Vec<OperatorTime>,
+    /// Calls and time of each operator, by stage and name.
+    operators: BTreeMap<(Option<&'static str>, &'static str), (u64, i64)>,
     notes: Vec<NoteTime>,
 }
 
 impl<'a> Exec<'a> {
     pub fn new(ranges: &'a dyn Ranges, threads: usize) -> Exec<'a> {
-        Exec { ranges, threads, stage: None, operators: Vec::new(), notes: Vec::new() }
+        Exec { ranges, threads, stage: None, operators: BTreeMap::new(), notes: Vec::new() }
     }
 
     /// Times an operator, which is given the number of threads to use.
     pub fn op<T>(&mut self, name: &'static str, run: impl FnOnce(usize) -> T) -> T {
         let start = Instant::now();
         let result = run(self.threads);
-        let took = ns(start.elapsed());
-        let stage = self.stage;
-        let same = |op: &&mut OperatorTime| op.name == name && op.stage.as_deref() == stage;
-        match self.operators.iter_mut().find(same) {
-            Some(op) => {
-                op.calls += 1;
-                op.self_cpu_ns += took;
-                op.total_cpu_ns += took;
-            }
-            None => self.operators.push(OperatorTime {
-                name: name.to_owned(),
-                stage: stage.map(str::to_owned),
-                calls: 1,
-                self_cpu_ns: took,
-                total_cpu_ns: took,
-                ..OperatorTime::default()
-            }),
-        }
+        let (calls, wall_ns) = self.operators.entry((self.stage, name)).or_default();
+        *calls += 1;
+        *wall_ns += ns(start.elapsed());
         result
     }
 
-    /// Runs a stage inside its range; gives its wall time.
+    /// Runs a stage inside its range; returns its wall time too, ns.
     pub fn stage<T>(
         &mut self,
         name: &'static str,
         range: &'static str,
         run: impl FnOnce(&mut Exec<'a>) -> T,
-    ) -> (T, Duration) {
-        let outer = self.stage.replace(name);
-        let timed = self.range(Some(LLM_DOMAIN), range, run);
-        self.stage = outer;
-        timed
+    ) -> (T, i64) {
+        self.stage = Some(name);
+        self.range(Some(LLM_DOMAIN), range, run)
     }
 
     /// Runs a part of a stage inside a range of the default domain, and notes its time.
     pub fn note<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Exec<'a>) -> T) -> T {
-        let (result, wall) = self.range(None, name, run);
-        self.notes.push(NoteTime { name: name.to_owned(), wall_ns: ns(wall) });
+        let (result, wall_ns) = self.range(None, name, run);
+        self.notes.push(NoteTime { name: name.to_owned(), wall_ns });
         result
     }
 
-    /// Runs something inside a range; gives its wall time.
+    /// Runs something inside a range; returns its wall time too, ns.
     pub fn range<T>(
         &mut self,
         domain: Option<&'static str>,
         name: &'static str,
         run: impl FnOnce(&mut Exec<'a>) -> T,
-    ) -> (T, Duration) {
+    ) -> (T, i64) {
         self.ranges.push(domain, name);
         let start = Instant::now();
         let result = run(self);
-        let wall = start.elapsed();
+        let wall_ns = ns(start.elapsed());
         self.ranges.pop(domain);
-        (result, wall)
+        (result, wall_ns)
     }
 
     /// Returns the parts noted since the last call.
@@ -107,8 +90,17 @@ impl<'a> Exec<'a> {
 
     /// Returns the operators since the last call, by time.
     pub fn take_operators(&mut self) -> Vec<OperatorTime> {
-        let mut operators = std::mem::take(&mut self.operators);
-        operators.sort_by(|a, b| (b.self_cpu_ns, &a.name, &a.stage).cmp(&(a.self_cpu_ns, &b.name, &b.stage)));
+        let times = std::mem::take(&mut self.operators).into_iter();
+        let operator = |((stage, name), (calls, wall_ns)): ((Option<&str>, &str), _)| OperatorTime {
+            name: name.to_owned(),
+            stage: stage.map(str::to_owned),
+            calls,
+            self_cpu_ns: wall_ns,
+            total_cpu_ns: wall_ns,
+            ..OperatorTime::default()
+        };
+        let mut operators: Vec<OperatorTime> = times.map(operator).collect();
+        operators.sort_by_key(|operator| Reverse(operator.self_cpu_ns));
         operators
     }
 }
@@ -119,7 +111,7 @@ mod tests {
 
     #[test]
     fn operators_of_different_stages_are_kept_apart() {
-        let mut exec = Exec::new(&Silent, 1);
+        let mut exec = Exec::new(&(), 1);
         for stage in ["prefill", "decode", "decode"] {
             exec.stage(stage, stage, |exec| exec.op("matmul", |_| ()));
         }

@@ -39,9 +39,8 @@ impl Matrix {
         self.values.chunks_exact_mut(self.columns.max(1))
     }
 
-    /// Returns `width` columns from `first` on.
-    pub fn part(&self, first: usize, width: usize) -> Columns<'_> {
-        Columns { values: self.values.get(first..).unwrap_or_default(), stride: self.columns, width }
+    pub fn view(&self) -> Columns<'_> {
+        Columns { values: &self.values, stride: self.columns, width: self.columns }
     }
 
     /// Copies rows by their numbers; `None` gives a row of zeros.
@@ -49,7 +48,7 @@ impl Matrix {
         let mut values = Vec::new();
         for row in rows {
             match row {
-                Some(row) => values.extend_from_slice(self.part(0, self.columns).row(row)),
+                Some(row) => values.extend_from_slice(self.view().row(row)),
                 None => values.resize(values.len() + self.columns, 0.0),
             }
         }
@@ -60,17 +59,6 @@ impl Matrix {
     pub fn append(mut self, below: &Self) -> Self {
         self.values.extend_from_slice(&below.values);
         self
-    }
-
-    /// Returns some columns as rows.
-    pub fn transposed(&self, first: usize, width: usize) -> Self {
-        let mut out = Self::zeros(width, self.height());
-        for (column, to) in out.rows_mut().enumerate() {
-            for (to, row) in to.iter_mut().zip(self.rows()) {
-                *to = row[first + column];
-            }
-        }
-        out
     }
 
     pub fn add(&mut self, other: &Self) {
@@ -84,7 +72,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Returns `width` columns from `column` on, without the first rows.
-    fn part(&self, row: usize, column: usize, width: usize) -> Self {
+    pub fn part(&self, row: usize, column: usize, width: usize) -> Self {
         let values = self.values.get(row * self.stride + column..).unwrap_or_default();
         Self { values, stride: self.stride, width }
     }
@@ -132,16 +120,16 @@ pub fn product(threads: usize, x: &Matrix, weight: &Matrix) -> Matrix {
     let (rows, columns) = (x.height(), weight.columns);
     let mut out = Matrix::zeros(rows, columns);
     let calculations = rows * columns * x.columns;
-    let (x, weight) = (x.part(0, x.columns), weight.part(0, columns));
-    if rows == 1 {
-        in_parallel(threads, calculations, &mut out.values, 1, |first, out| {
+    let (x, weight) = (x.view(), weight.view());
+    // The columns of a single row are divided among threads, else the rows.
+    let part_width = if rows == 1 { 1 } else { columns };
+    in_parallel(threads, calculations, &mut out.values, part_width, |first, out| {
+        if rows == 1 {
             multiply(x, weight.part(0, first, out.len()), out);
-        });
-    } else {
-        in_parallel(threads, calculations, &mut out.values, columns, |first, out| {
+        } else {
             multiply(x.part(first, 0, x.width), weight, out);
-        });
-    }
+        }
+    });
     out
 }
 
@@ -204,7 +192,7 @@ pub fn attend(
                 multiply(q, k.part(column, keys.start, keys.len()), &mut scores.values);
                 scores.values.iter_mut().for_each(|score| *score /= (head_width as f32).sqrt());
                 softmax(&mut scores.values);
-                multiply(scores.part(0, keys.len()), v.part(keys.start, column, head_width), out);
+                multiply(scores.view(), v.part(keys.start, column, head_width), out);
             }
         }
     });
@@ -267,36 +255,33 @@ pub fn top_k(values: &[f32], k: usize) -> Vec<usize> {
 /// The values of a tensor depend on the seed and its place in the order alone.
 #[derive(Debug)]
 pub struct Source {
-    seed: Option<u64>,
+    seed: u64,
     tensors: u64,
     /// Number of values given so far.
     pub parameters: u64,
 }
 
 impl Source {
-    /// Creates a source of random tensors; without a seed one of empty tensors, for counting parameters.
-    pub fn new(seed: Option<u64>) -> Self {
+    /// Creates a source of random tensors.
+    pub fn new(seed: u64) -> Self {
         Self { seed, tensors: 0, parameters: 0 }
     }
 
     /// Creates uniform values with a variance of one over the shorter side, which keeps activations moderate.
     pub fn matrix(&mut self, rows: usize, columns: usize) -> Matrix {
         self.tensors += 1;
-        self.parameters += (rows * columns) as u64;
-        let Some(seed) = self.seed else {
-            return Matrix::zeros(0, columns);
-        };
         let bound = (3.0 / rows.min(columns).max(1) as f32).sqrt();
-        let mut state = mix(seed ^ mix(self.tensors));
+        let mut state = mix(self.seed ^ mix(self.tensors));
         let mut matrix = Matrix::zeros(rows, columns);
         matrix.values.fill_with(|| (unit(&mut state) * 2.0 - 1.0) * bound);
+        self.parameters += matrix.values.len() as u64;
         matrix
     }
 
     /// Creates the weights of a norm.
     pub fn ones(&mut self, length: usize) -> Vec<f32> {
         self.parameters += length as u64;
-        vec![1.0; if self.seed.is_some() { length } else { 0 }]
+        vec![1.0; length]
     }
 }
 
@@ -320,7 +305,7 @@ mod tests {
 
     #[test]
     fn every_way_to_divide_a_product_gives_the_product() {
-        let mut source = Source::new(Some(7));
+        let mut source = Source::new(7);
         for (rows, columns) in [(1, 150), (2, 150), (63, 150), (200, 150), (1, 31_001)] {
             let (x, w) = (source.matrix(rows, 70), source.matrix(70, columns));
             let got = product(1, &x, &w);
@@ -338,10 +323,9 @@ mod tests {
 
     #[test]
     fn a_row_sees_no_key_after_its_own() {
-        let mut source = Source::new(Some(3));
-        let (q, k, mut v) = (source.matrix(4, 8), source.matrix(6, 8), source.matrix(6, 8));
-        let k = k.transposed(0, 8);
-        let run = |v: &Matrix| attend(1, 2, [q.part(0, 8), k.part(0, 6), v.part(0, 8)], 4, |row| 0..3 + row);
+        let mut source = Source::new(3);
+        let (q, k, mut v) = (source.matrix(4, 8), source.matrix(8, 6), source.matrix(6, 8));
+        let run = |v: &Matrix| attend(1, 2, [q.view(), k.view(), v.view()], 4, |row| 0..3 + row);
         let before = run(&v);
         v.values[4 * 8..5 * 8].fill(100.0);
         let after = run(&v);

@@ -2,10 +2,10 @@
 //!
 //! The peak of this machine, measured with the kernels the model itself uses.
 
-use crate::exec::{Exec, LLM_DOMAIN, Ranges, Silent};
+use crate::exec::{Exec, LLM_DOMAIN, Ranges};
 use crate::model::{KvCache, Model};
 use crate::ops::{self, Matrix, Source};
-use crate::props::{CHANNELS, Preset, PromptShape, Shape, WorkloadProps};
+use crate::props::{CHANNELS, PromptShape, Shape, WorkloadProps};
 use roofgap_base::clock::ns;
 use roofgap_base::error::Error;
 use roofgap_base::file::{sha256, write_atomic};
@@ -19,75 +19,65 @@ use std::time::{Duration, Instant};
 /// Measuring time of each half of the peak.
 const PEAK_BUDGET: Duration = Duration::from_millis(250);
 
-/// Runs the model without ranges; writes the account where the properties say, and gives it back.
-pub fn run(props: &WorkloadProps, progress: &mut dyn FnMut(&str)) -> Result<Account, Error> {
-    run_with(props, &Silent, progress)
-}
-
-/// Runs the model with the given ranges.
-pub fn run_with(
+/// Runs the model with the given ranges; writes the account where the properties say, and returns it.
+pub fn run(
     props: &WorkloadProps,
     ranges: &dyn Ranges,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Account, Error> {
     props.check()?;
-    let shape = Shape::of(props.preset);
-    let shape = match props.image_size {
-        Some(image_size) => shape.with_image_size(image_size)?,
-        None => shape,
-    };
+    let (mut config, shape) = props.model()?;
     let threads = props.threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
-    let parameters = Model::count_parameters(&shape);
-    let (preset, seed, known) = (props.preset, props.seed, count(parameters));
-    progress(&format!("{preset} model with {known} random parameters (seed {seed}) on {threads} threads"));
+    let (preset, seed) = (&props.preset, props.seed);
+    progress(&format!("{preset} model with random weights (seed {seed}) on {threads} threads"));
 
     let begin = Instant::now();
-    let model = Model::new(&mut Source::new(Some(props.seed)), shape.clone());
-    progress(&format!("weights ready after {}", time(ns(begin.elapsed()))));
+    let mut source = Source::new(seed);
+    let model = Model::new(&mut source, &shape);
+    let parameters = source.parameters;
+    progress(&format!("{} parameters ready after {}", count(parameters), time(ns(begin.elapsed()))));
     // The repeats take these in turn.
     let prompts = props.prompt_shapes().into_iter();
     let inputs: Vec<Input> = prompts.map(|prompt| Input::new(props, &shape, prompt)).collect();
     let longest = inputs.iter().map(Input::positions).max().unwrap_or(0) + props.new_tokens;
+    config["max_position_embeddings"] = longest.into();
     let mut exec = Exec::new(ranges, threads);
     let passes = run_all(props, &inputs, &model, &mut model.cache(longest), &mut exec, progress);
-    let peak = (props.preset != Preset::Nano).then(|| measure(threads));
-    if let Some(peak) = &peak {
-        let giga = |rate: Option<f64>| rate.unwrap_or_default() / 1e9;
-        let (flops, bytes) = (giga(peak.flops_per_s), giga(peak.bytes_per_s));
-        progress(&format!("this machine: {flops:.1} GFLOP/s, {bytes:.1} GB/s, measured"));
-    }
+    let peak = (preset != "nano").then(|| measure_peak(threads, progress));
     let used = inputs.iter().cycle().take(props.repeats);
     let mean = |count: fn(&Input) -> usize| {
         let sum: usize = used.clone().map(count).sum();
-        (sum as f64 / props.repeats.max(1) as f64).round() as u64
+        Some((sum as f64 / props.repeats.max(1) as f64).round() as u64)
     };
-    let (prompt, vision) = (mean(Input::positions), mean(|input| input.vision));
+    let resident_kib = proc_value("/proc/self/status", "VmHWM")
+        .and_then(|value| value.strip_suffix("kB")?.trim().parse::<u64>().ok());
+    let cpu = proc_value("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
     let account = Account {
         schema: SCHEMA.to_owned(),
         model: Some(ModelFacts {
-            name: Some(format!("deepseek-ocr-{}", props.preset)),
+            name: Some(format!("deepseek-ocr-{preset}")),
             parameters: Some(parameters),
-            active_parameters: Some(shape.active_parameters()),
+            active_parameters: Some(model.active_parameters),
             dtype: Some("f32".to_owned()),
             weights: Some("random".to_owned()),
-            config: Some(shape.config(longest)),
+            config: Some(config),
             ..ModelFacts::default()
         }),
         tokens: Some(TokenCounts {
-            prompt: Some(prompt),
+            prompt: mean(Input::positions),
             generated: Some(props.new_tokens as u64),
             batch: Some(1),
-            vision: Some(vision),
+            vision: mean(|input| input.vision),
         }),
         device: Some(DeviceFacts {
             kind: Some("cpu".to_owned()),
-            name: Some(format!("{}, {threads} threads", cpu_name())),
+            name: Some(format!("{cpu}, {threads} threads")),
         }),
         operators: exec.take_operators(),
         token_hash: passes.first().map(|(_, tokens)| hash(tokens)),
         notes: notes(props),
         peak,
-        device_memory_bytes: resident_bytes(),
+        device_memory_bytes: resident_kib.map(|kib| kib * 1024),
         repeats: passes.into_iter().map(|(repeat, _)| repeat).collect(),
         ..Account::default()
     };
@@ -100,6 +90,13 @@ pub fn run_with(
     Ok(account)
 }
 
+/// Returns the first value of a key in a file of Linux's `/proc`.
+fn proc_value(path: &str, key: &str) -> Option<String> {
+    let facts = std::fs::read_to_string(path).ok()?;
+    let mut pairs = facts.lines().filter_map(|line| line.split_once(':'));
+    pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
+}
+
 /// Runs the warm-up passes and the repeats.
 fn run_all(
     props: &WorkloadProps,
@@ -108,27 +105,23 @@ fn run_all(
     cache: &mut KvCache,
     exec: &mut Exec<'_>,
     progress: &mut dyn FnMut(&str),
-) -> Vec<Pass> {
+) -> Vec<(Repeat, Vec<usize>)> {
     let count = props.warmup + props.repeats;
-    let turns = inputs.iter().cycle().take(props.warmup).chain(inputs.iter().cycle().take(props.repeats));
     let mut passes = Vec::new();
-    for (index, input) in turns.enumerate() {
-        let warmup = index < props.warmup;
+    for index in 0..count {
+        let is_warmup = index < props.warmup;
+        let (turn, label) = if is_warmup { (index, ", warm-up") } else { (index - props.warmup, "") };
         if index == props.warmup {
             // A warm-up is not part of the figures.
             exec.take_operators();
         }
-        let (mut repeat, tokens) = if warmup {
-            exec.range(Some(LLM_DOMAIN), "warmup", |exec| input.pass(exec, model, cache)).0
-        } else {
-            input.pass(exec, model, cache)
-        };
-        repeat.warmup = warmup;
-        let warm = if warmup { ", warm-up" } else { "" };
-        let stages: Vec<String> =
-            repeat.stages.iter().map(|stage| format!("{} {}", stage.name, time(stage.wall_ns))).collect();
-        progress(&format!("run {} of {count}{warm}: {}", index + 1, stages.join(", ")));
-        passes.push((repeat, tokens));
+        let mut pass = |exec: &mut Exec<'_>| inputs[turn % inputs.len()].pass(props, exec, model, cache);
+        let (stages, tokens) =
+            if is_warmup { exec.range(Some(LLM_DOMAIN), "warmup", pass).0 } else { pass(exec) };
+        let times: Vec<String> =
+            stages.iter().map(|stage| format!("{} {}", stage.name, time(stage.wall_ns))).collect();
+        progress(&format!("run {} of {count}{label}: {}", index + 1, times.join(", ")));
+        passes.push((Repeat { warmup: is_warmup, stages }, tokens));
     }
     passes
 }
@@ -139,22 +132,16 @@ struct Input {
     image: Option<Matrix>,
     prompt: Vec<usize>,
     vision: usize,
-    new_tokens: usize,
-    /// Most positions that a decode step reads again; `None` with a KV cache.
-    again: Option<usize>,
 }
-
-/// Result of one repeat, with the tokens that it generated.
-type Pass = (Repeat, Vec<usize>);
 
 impl Input {
     fn new(props: &WorkloadProps, shape: &Shape, prompt: PromptShape) -> Self {
         let mut state = ops::mix(props.seed ^ 0x70ce);
-        let vocabulary = shape.vocabulary;
+        let vocabulary = shape.vocab_size;
         Self {
             image: prompt.has_image.then(|| {
-                let mut source = Source::new(Some(!props.seed));
-                source.matrix(shape.grid().pow(2), CHANNELS * shape.patch.pow(2))
+                let patch = CHANNELS * shape.vision().sam.patch_size.pow(2);
+                Source::new(!props.seed).matrix(shape.grid().pow(2), patch)
             }),
             prompt: (0..prompt.tokens)
                 .map(|_| {
@@ -162,9 +149,7 @@ impl Input {
                     token.min(vocabulary - 1)
                 })
                 .collect(),
-            vision: if prompt.has_image { shape.vision_tokens() } else { 0 },
-            new_tokens: props.new_tokens,
-            again: (!props.kv_cache).then(|| props.context_limit.unwrap_or(usize::MAX)),
+            vision: if prompt.has_image { shape.vision_grid().pow(2) } else { 0 },
         }
     }
 
@@ -173,46 +158,47 @@ impl Input {
         self.vision + self.prompt.len()
     }
 
-    fn pass(&self, exec: &mut Exec<'_>, model: &Model, cache: &mut KvCache) -> Pass {
+    /// Runs prefill and decode; returns their times and the generated tokens.
+    fn pass(
+        &self,
+        props: &WorkloadProps,
+        exec: &mut Exec<'_>,
+        model: &Model,
+        cache: &mut KvCache,
+    ) -> (Vec<StageTime>, Vec<usize>) {
         cache.length = 0;
-        exec.take_notes();
-        let ((first, prompt), prefill) = exec.stage("prefill", "prefill", |exec| {
+        let ((first, prompt), prefill_ns) = exec.stage("prefill", "prefill", |exec| {
             let x = model.read(exec, self.image.as_ref(), &self.prompt);
             (model.next(exec, x.clone(), cache), x)
         });
         let notes = exec.take_notes();
         let mut tokens = vec![first];
-        let (steps, decode) = exec.stage("decode", "decode_all", |exec| {
-            let mut steps = Vec::with_capacity(self.new_tokens);
-            for index in 0..self.new_tokens {
-                let (next, wall) = exec.range(Some(LLM_DOMAIN), "decode_step", |exec| {
-                    let Some(limit) = self.again else {
+        let (steps_ns, decode_ns) = exec.stage("decode", "decode_all", |exec| {
+            let step = |index| {
+                let (next, wall_ns) = exec.range(Some(LLM_DOMAIN), "decode_step", |exec| {
+                    if props.kv_cache {
                         let x = model.embed(exec, &tokens[index..]);
                         return model.next(exec, x, cache);
-                    };
+                    }
                     cache.length = 0;
                     let text = model.embed(exec, &tokens);
                     let x = exec.op("concatenate", |_| {
                         let x = prompt.clone().append(&text);
-                        x.gather((x.height().saturating_sub(limit)..x.height()).map(Some))
+                        let skipped = props.context_limit.map_or(0, |limit| x.height().saturating_sub(limit));
+                        x.gather((skipped..x.height()).map(Some))
                     });
                     model.next(exec, x, cache)
                 });
                 tokens.push(next);
-                steps.push(ns(wall));
-            }
-            steps
+                wall_ns
+            };
+            (0..props.new_tokens).map(step).collect()
         });
-        let time = |name: &str, wall, steps_ns, notes| StageTime {
-            name: name.to_owned(),
-            wall_ns: ns(wall),
-            steps_ns,
-            notes,
-            ..StageTime::default()
-        };
-        let stages =
-            vec![time("prefill", prefill, None, notes), time("decode", decode, Some(steps), Vec::new())];
-        (Repeat { warmup: false, stages }, tokens)
+        let stage =
+            |name: &str, wall_ns| StageTime { name: name.to_owned(), wall_ns, ..StageTime::default() };
+        let prefill = StageTime { notes, ..stage("prefill", prefill_ns) };
+        let decode = StageTime { steps_ns: Some(steps_ns), ..stage("decode", decode_ns) };
+        (vec![prefill, decode], tokens)
     }
 }
 
@@ -223,40 +209,22 @@ fn hash(tokens: &[usize]) -> String {
 }
 
 fn notes(props: &WorkloadProps) -> Vec<String> {
-    let mut notes = vec![
-        format!(
-            "the weights are random (seed {}): the tokens have no meaning, only their cost has",
-            props.seed
+    let seed = props.seed;
+    let weights =
+        format!("the weights are random (seed {seed}): the tokens have no meaning, only their cost has");
+    let notes = [
+        (true, weights.as_str()),
+        (
+            true,
+            "operator times are wall times of the thread that drives the model; an operator may use every thread",
         ),
-        "operator times are wall times of the thread that drives the model; an operator may use every thread"
-            .to_owned(),
+        (!props.kv_cache, "there is no KV cache: every decode step reads its context again"),
+        (
+            !props.prompts.is_empty(),
+            "prompts and images have the lengths and sizes of the manifest, not its content; the account has the mean number of tokens",
+        ),
     ];
-    if !props.kv_cache {
-        notes.push("there is no KV cache: every decode step reads its context again".to_owned());
-    }
-    if !props.prompts.is_empty() {
-        notes.push(
-            "prompts and images have the lengths and sizes of the manifest, not its content; the account has the mean number of tokens"
-                .to_owned(),
-        );
-    }
-    notes
-}
-
-/// Returns the most resident memory of this process so far, from Linux.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
-}
-
-/// Returns the processor name from Linux, else the architecture.
-fn cpu_name() -> String {
-    let facts = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = facts.lines().find(|line| line.starts_with("model name"));
-    let name = model.and_then(|line| line.split_once(':')).map(|(_, name)| name.trim());
-    name.unwrap_or(std::env::consts::ARCH).to_owned()
+    notes.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_owned()).collect()
 }
 
 /// Columns and depth of the product: small enough that many fit the budget, since the best of many is what a busy machine can still do.
@@ -267,9 +235,9 @@ const ROWS_PER_THREAD: usize = 128;
 const VALUES: usize = 16 << 20;
 
 /// Measures arithmetic and memory bandwidth; the best of several times counts.
-fn measure(threads: usize) -> MeasuredPeak {
+fn measure_peak(threads: usize, progress: &mut dyn FnMut(&str)) -> MeasuredPeak {
     let rows = SIDE.max(threads * ROWS_PER_THREAD);
-    let mut source = Source::new(Some(1));
+    let mut source = Source::new(1);
     let (x, weight) = (source.matrix(rows, SIDE), source.matrix(SIDE, SIDE));
     let (product, products) = best_of(|| drop(std::hint::black_box(ops::product(threads, &x, &weight))));
     let [mut a, b, c] = [1.0f32, 2.0, 3.0].map(|value| vec![value; VALUES]);
@@ -281,9 +249,13 @@ fn measure(threads: usize) -> MeasuredPeak {
         });
         std::hint::black_box(&a);
     });
+    let flops_per_s = 2.0 * (rows * SIDE * SIDE) as f64 / product;
+    let bytes_per_s = (3 * VALUES * size_of::<f32>()) as f64 / triad;
+    let (gigaflops, gigabytes) = (flops_per_s / 1e9, bytes_per_s / 1e9);
+    progress(&format!("this machine: {gigaflops:.1} GFLOP/s, {gigabytes:.1} GB/s, measured"));
     MeasuredPeak {
-        flops_per_s: Some(2.0 * (rows * SIDE * SIDE) as f64 / product),
-        bytes_per_s: Some((3 * VALUES * size_of::<f32>()) as f64 / triad),
+        flops_per_s: Some(flops_per_s),
+        bytes_per_s: Some(bytes_per_s),
         how: format!(
             "measured on this CPU with {threads} threads: f32 matmul {rows} x {SIDE} x {SIDE}, best of {products}; \
              triad over three arrays of {} MiB, best of {triads}",

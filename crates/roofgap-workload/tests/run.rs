@@ -3,21 +3,22 @@
 
 use std::sync::Mutex;
 
-use roofgap_workload::{Account, Preset, Ranges, Shape, WorkloadProps, run, run_with};
+use clap::Parser;
+use roofgap_workload::{Account, Ranges, WorkloadProps, run};
+
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    props: WorkloadProps,
+}
 
 fn nano() -> WorkloadProps {
-    WorkloadProps {
-        preset: Preset::Nano,
-        prompt_tokens: 9,
-        new_tokens: 5,
-        repeats: 2,
-        warmup: 1,
-        ..WorkloadProps::default()
-    }
+    let options = ["--preset=nano", "--prompt-tokens=9", "--new-tokens=5", "--repeats=2"];
+    Args::parse_from(["workload"].into_iter().chain(options)).props
 }
 
 fn account(props: &WorkloadProps) -> Account {
-    run(props, &mut |_| {}).unwrap()
+    run(props, &(), &mut |_| {}).unwrap()
 }
 
 #[test]
@@ -39,13 +40,12 @@ fn one_seed_gives_one_output_on_any_number_of_threads() {
 #[test]
 fn the_account_says_what_ran() {
     let account = account(&nano());
-    let shape = Shape::of(Preset::Nano);
     assert_eq!(account.schema, "roofgap.workload/1");
     let (model, tokens) = (account.model.unwrap(), account.tokens.unwrap());
     assert_eq!(model.weights.as_deref(), Some("random"));
     assert!(account.notes[0].contains("random"));
-    assert_eq!(tokens.vision, Some(shape.vision_tokens() as u64));
-    assert_eq!(tokens.prompt, Some(shape.vision_tokens() as u64 + 9));
+    assert_eq!(tokens.vision, Some(4));
+    assert_eq!(tokens.prompt, Some(4 + 9));
     assert_eq!(tokens.generated, Some(5));
     assert!(model.active_parameters < model.parameters);
     let config = model.config.unwrap();
@@ -116,7 +116,7 @@ fn an_account_comes_back_as_it_was_written() {
     let path = folder.path().join("workload.json");
     let mut seen = Vec::new();
     let props = WorkloadProps { account: Some(path.clone()), ..nano() };
-    let written = run(&props, &mut |line| seen.push(line.to_owned())).unwrap();
+    let written = run(&props, &(), &mut |line| seen.push(line.to_owned())).unwrap();
     assert_eq!(Account::from_json(&std::fs::read(&path).unwrap()).unwrap(), written);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     assert!(seen[0].starts_with("nano model with "), "{seen:?}");
@@ -129,13 +129,13 @@ fn an_account_comes_back_as_it_was_written() {
 fn an_account_that_cannot_be_written_is_an_error_that_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let props = WorkloadProps { account: Some(folder.path().join("absent/workload.json")), ..nano() };
-    let error = run(&props, &mut |_| {}).unwrap_err().to_string();
+    let error = run(&props, &(), &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("absent/workload.json"), "{error}");
 }
 
 #[test]
 fn properties_out_of_bounds_are_refused_by_name() {
-    let refused = |props: WorkloadProps| run(&props, &mut |_| {}).unwrap_err().to_string();
+    let refused = |props: WorkloadProps| run(&props, &(), &mut |_| {}).unwrap_err().to_string();
     let image = refused(WorkloadProps { image_size: Some(100), ..nano() });
     assert!(image.contains("image_size") && image.contains("multiple of 32"), "{image}");
     let tokens = refused(WorkloadProps { new_tokens: 0, ..nano() });
@@ -162,7 +162,7 @@ impl Ranges for Recorder {
 fn ranges_are_nested_and_closed() {
     let recorder = Recorder::default();
     let props = WorkloadProps { new_tokens: 2, repeats: 1, ..nano() };
-    run_with(&props, &recorder, &mut |_| {}).unwrap();
+    run(&props, &recorder, &mut |_| {}).unwrap();
     let one = "LLM@prefill sam /default clip /default projector /default /LLM \
                LLM@decode_all LLM@decode_step /LLM LLM@decode_step /LLM /LLM";
     let want = format!("LLM@warmup {one} /LLM {one}");
@@ -192,7 +192,7 @@ fn a_shorter_context_changes_the_output() {
     let short = account(&WorkloadProps { kv_cache: false, context_limit: Some(2), ..nano() });
     assert_ne!(short.token_hash, whole.token_hash);
     let nothing = WorkloadProps { context_limit: Some(0), ..nano() };
-    assert!(run(&nothing, &mut |_| {}).is_err());
+    assert!(run(&nothing, &(), &mut |_| {}).is_err());
 }
 
 #[cfg(target_os = "linux")]

@@ -30,7 +30,7 @@ pub struct Contexts {
     /// Limit of the length of `stored`.
     most_stored: usize,
     threads: Vec<ThreadRanges>,
-    /// True if calls of backward operators have the ranges around their forward operators alone, without their own.
+    /// True if calls of backward operators have the ranges around their forward operators only.
     pub forward_only: bool,
 }
 
@@ -70,7 +70,7 @@ impl ThreadRanges {
 
     /// Collects the first `opened` ranges that end at `until` or later, innermost first; `None` if that takes more than `most` steps.
     fn open(&self, opened: usize, until: Ns, most: usize) -> Option<Vec<u32>> {
-        let mut found = Vec::new();
+        let mut rows = Vec::new();
         let mut before = opened.min(self.rows.len());
         let mut steps = 0;
         while before > 0 {
@@ -80,13 +80,13 @@ impl ThreadRanges {
             }
             let at = before - 1;
             if self.ends[at] >= until {
-                found.push(self.rows[at]);
+                rows.push(self.rows[at]);
                 before = at;
             } else {
                 before = self.after_longer[at];
             }
         }
-        Some(found)
+        Some(rows)
     }
 }
 
@@ -145,7 +145,7 @@ impl Contexts {
             if contexts.is_empty() {
                 continue;
             }
-            // Backward operators come in the order of their own calls, not in that of the forward operators.
+            // Backward operators come in the order of their calls, not in that of the forward operators.
             contexts.sort_by_key(|(opened, ..)| *opened);
             let mut moments: Vec<Ns> = contexts.iter().map(|(_, until, _)| *until).collect();
             moments.sort_unstable();
@@ -238,24 +238,24 @@ impl Contexts {
         let calls = launching_calls(trace, call_of_op);
         let ranges = ranges_by_thread(trace);
         let count = |lists: &[Vec<u32>]| lists.iter().map(Vec::len).sum::<usize>();
-        let mut found = Self {
+        let mut contexts = Self {
             of_call: vec![NO_CONTEXT; trace.calls.len()],
             most_stored: most_stored * (count(&calls) + count(&ranges)),
             ..Self::default()
         };
         for (thread, (calls, ranges)) in calls.iter().zip(ranges).enumerate() {
             let ranges = ThreadRanges::new(trace, ranges);
-            found.sweep(trace, thread, calls, &ranges);
-            found.threads.push(ranges);
+            contexts.sweep(trace, thread, calls, &ranges);
+            contexts.threads.push(ranges);
         }
-        found.follow_forward(trace, &calls);
-        found.launches = vec![0; found.len()];
-        for context in &found.of_call {
-            if let Some(launches) = found.launches.get_mut(*context as usize) {
+        contexts.follow_forward(trace, &calls);
+        contexts.launches = vec![0; contexts.len()];
+        for context in &contexts.of_call {
+            if let Some(launches) = contexts.launches.get_mut(*context as usize) {
                 *launches += 1;
             }
         }
-        found
+        contexts
     }
 
     /// Adds to the calls of a backward operator the ranges around its forward operator, and those in which the thread of that waits for it. `calls` are those of each thread.
@@ -297,11 +297,11 @@ impl Contexts {
             }
             let mut joined: Option<(u32, u32)> = None;
             for &call in inside {
-                let own = self.of_call[call as usize];
+                let call_context = self.of_call[call as usize];
                 let context = match joined {
-                    Some((same, context)) if same == own => context,
+                    Some((same, context)) if same == call_context => context,
                     _ => {
-                        room = room && self.join(own, &around);
+                        room = room && self.join(call_context, &around);
                         if !room {
                             self.forward_only = true;
                             self.members.push(forward);
@@ -309,15 +309,15 @@ impl Contexts {
                         self.members.len() as u32 - 1
                     }
                 };
-                joined = Some((own, context));
+                joined = Some((call_context, context));
                 self.of_call[call as usize] = context;
             }
         }
     }
 
     /// Adds a context of the ranges of another one and those `around` a forward operator; false if there is no room.
-    fn join(&mut self, own: u32, around: &[u32]) -> bool {
-        let mut rows = self.ranges(own).into_owned();
+    fn join(&mut self, context: u32, around: &[u32]) -> bool {
+        let mut rows = self.ranges(context).into_owned();
         rows.extend(around);
         // Rows are in the order of their start, so that outer ranges come first.
         rows.sort_unstable();
@@ -450,8 +450,8 @@ mod tests {
             let rows = trace.ranges.rows.iter().zip(0u32..);
             let around = rows.filter(|(r, _)| r.start <= start && r.end >= end);
             let expected: Vec<u32> = around.map(|(_, row)| row).collect();
-            let found = contexts.ranges(contexts.of(call as u32));
-            assert_eq!(found, expected, "call {call}");
+            let ranges_around = contexts.ranges(contexts.of(call as u32));
+            assert_eq!(ranges_around, expected, "call {call}");
         }
     }
 
@@ -485,8 +485,8 @@ mod tests {
         let process = trace.threads[0].process;
         let autograd = trace.add_thread(process, 2, "");
         trace.calls.thread.fill(autograd);
-        let own = trace.ranges.rows.last_mut().unwrap();
-        (own.thread, own.end_thread) = (autograd, autograd);
+        let last = trace.ranges.rows.last_mut().unwrap();
+        (last.thread, last.end_thread) = (autograd, autograd);
         for (start, end, forward_start) in [(49, 70, 12), (55, 65, 32)] {
             trace.backward.push(BackwardLink {
                 thread: autograd,
@@ -553,8 +553,8 @@ mod tests {
             let combine = |sum: &mut (u64, i64), value: &(u64, i64)| {
                 *sum = (sum.0 + value.0, sum.1.max(value.1));
             };
-            let found = contexts.sum_by_range(&values, ranges.len(), (0, i64::MIN), combine);
-            assert_eq!(found, sums, "{most_stored}");
+            let computed = contexts.sum_by_range(&values, ranges.len(), (0, i64::MIN), combine);
+            assert_eq!(computed, sums, "{most_stored}");
             assert_eq!(contexts.outermost(marked, u32::MAX), first, "{most_stored}");
             assert_eq!(contexts.forward_only, most_stored < all, "{most_stored}");
         }
@@ -570,8 +570,8 @@ mod tests {
         assert_eq!(contexts.len(), count as usize);
         assert!(contexts.stored.len() <= 2 * MOST_STORED * count as usize);
         for call in [0, 1_000, 1_999] {
-            let found = contexts.ranges(contexts.of(call));
-            assert!(found.iter().copied().eq(0..=call), "call {call}");
+            let ranges_around = contexts.ranges(contexts.of(call));
+            assert!(ranges_around.iter().copied().eq(0..=call), "call {call}");
         }
     }
 }

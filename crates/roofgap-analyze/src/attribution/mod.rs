@@ -25,7 +25,7 @@ impl Launches {
     /// Joins operations with calls. Correlation ids repeat across processes, so the process is part of the key; where two
     /// calls share a key the earliest has it.
     pub fn join(trace: &Trace, losses: &mut Losses) -> Self {
-        let tables = Table::build(trace, losses);
+        let tables = CallTable::build(trace, losses);
         let ops = &trace.ops;
         let call = |(process, &correlation): (&ProcessId, &u32)| match correlation {
             0 => NO_CALL,
@@ -101,7 +101,7 @@ impl LaunchCount {
 /// Counts the launches of each process and the recorded work of them.
 pub fn launch_counts(trace: &Trace) -> Vec<LaunchCount> {
     let losses = &mut Losses::default();
-    count_launches(trace, &Table::build(trace, losses), &Launches::join(trace, losses).call_of_op)
+    count_launches(trace, &CallTable::build(trace, losses), &Launches::join(trace, losses).call_of_op)
 }
 
 /// A process has records of graph captures.
@@ -110,7 +110,7 @@ const CAPTURES: u8 = 1;
 const LAUNCHES_GRAPHS: u8 = 2;
 
 /// Counts launches and those without work, by process. While a process captures a graph its launches run nothing.
-fn count_launches(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> Vec<LaunchCount> {
+fn count_launches(trace: &Trace, tables: &[CallTable], call_of_op: &[u32]) -> Vec<LaunchCount> {
     let calls = &trace.calls;
     let has_work = calls_with_work(trace, call_of_op);
     let change = |name: &str| {
@@ -156,7 +156,7 @@ fn count_launches(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> Vec<La
             continue;
         }
         // Of two calls with one id, the earliest has the kernel and is the launch.
-        let is_first = |table: &Table| table.find(correlation) as usize == row;
+        let is_first = |table: &CallTable| table.find(correlation) as usize == row;
         if !has_work && !tables.get(process).is_some_and(is_first) {
             continue;
         }
@@ -177,12 +177,12 @@ fn count_launches(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> Vec<La
 }
 
 /// Calls of one process by correlation id: an array where the ids lie close together, as they do in practice, else a map.
-enum Table {
+enum CallTable {
     Dense { first: u32, rows: Vec<u32> },
     Sparse(FxHashMap<u32, u32>),
 }
 
-impl Table {
+impl CallTable {
     fn build(trace: &Trace, losses: &mut Losses) -> Vec<Self> {
         let calls = &trace.calls;
         let mut spans = vec![(u32::MAX, 0u32, 0usize); trace.processes.len()];
@@ -251,7 +251,7 @@ mod tests {
                 start,
                 end: start + 5,
                 name: trace.names.intern(names[name]),
-                class: CallClass::of(names[name]),
+                class: CallClass::from_name(names[name]),
                 process,
                 thread,
                 correlation,
@@ -287,8 +287,8 @@ mod tests {
         // One of two graph launches has no operation.
         assert_eq!(launch_counts(&trace)[0].graphs, 0, "no graph launch is joined with its work");
         trace.ops.correlation[0] = 3;
-        let found = launch_counts(&trace)[0];
-        assert_eq!((found.kernels, found.graphs, found.graphs_missing), (0, 2, 1));
-        assert_eq!(found.recorded_share(), Some(0.5));
+        let counts = launch_counts(&trace)[0];
+        assert_eq!((counts.kernels, counts.graphs, counts.graphs_missing), (0, 2, 1));
+        assert_eq!(counts.recorded_share(), Some(0.5));
     }
 }

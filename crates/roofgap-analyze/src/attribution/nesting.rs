@@ -293,10 +293,10 @@ fn build(trace: &Trace, arena: Arena) -> Vec<CallNode> {
     };
     let mut children: Vec<Vec<CallNode>> = arena.items.iter().map(|_| Vec::new()).collect();
     for (at, node) in arena.items.iter().enumerate().skip(1).rev() {
-        let mut own = std::mem::take(&mut children[at]);
-        longest_first(&mut own);
-        let gpu_ns = node.gpu_ns + own.iter().map(|child| child.gpu_ns).sum::<Ns>();
-        let ops = node.ops + own.iter().map(|child| child.ops).sum::<u64>();
+        let mut inner = std::mem::take(&mut children[at]);
+        longest_first(&mut inner);
+        let gpu_ns = node.gpu_ns + inner.iter().map(|child| child.gpu_ns).sum::<Ns>();
+        let ops = node.ops + inner.iter().map(|child| child.ops).sum::<u64>();
         let Some(key) = node.key.filter(|_| ops > 0) else {
             continue;
         };
@@ -314,7 +314,7 @@ fn build(trace: &Trace, arena: Arena) -> Vec<CallNode> {
             Key::Kernels(family) => (family.as_str().to_owned(), CallKind::Kernels(family)),
             Key::Other(kind) => (of_kind(kind).to_owned(), CallKind::Other(kind)),
         };
-        children[node.parent].push(CallNode { name, kind, gpu_ns, ops, children: own });
+        children[node.parent].push(CallNode { name, kind, gpu_ns, ops, children: inner });
     }
     let mut top = children.into_iter().next().unwrap_or_default();
     longest_first(&mut top);

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 /// The domain and the name; operators of a framework have no domain.
 type Key = (Option<NameId>, NameId);
 
-/// Adds up operators: own and total time on CPU and GPU. Without any in the trace, its push/pop ranges stand in.
+/// Adds up operators: self and total time on CPU and GPU. Without any in the trace, its push/pop ranges stand in.
 pub fn operator_table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
     let mut nested = Nested { gpu: !trace.ops.is_empty(), ..Nested::default() };
     if trace.cpu_ops.is_empty() {
@@ -33,18 +33,20 @@ pub fn operator_table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
 }
 
 /// Adds the numbers of an operator to a sum.
-pub fn add_operator(sum: &mut Operator, own: &Operator) {
-    sum.calls = sum.calls.saturating_add(own.calls);
-    sum.self_cpu_ns += own.self_cpu_ns;
-    sum.total_cpu_ns += own.total_cpu_ns;
-    for (sum, own) in [(&mut sum.self_gpu_ns, own.self_gpu_ns), (&mut sum.total_gpu_ns, own.total_gpu_ns)] {
-        if let Some(own) = own {
-            *sum.get_or_insert(0) += own;
+pub fn add_operator(sum: &mut Operator, operator: &Operator) {
+    sum.calls = sum.calls.saturating_add(operator.calls);
+    sum.self_cpu_ns += operator.self_cpu_ns;
+    sum.total_cpu_ns += operator.total_cpu_ns;
+    for (sum, operator) in
+        [(&mut sum.self_gpu_ns, operator.self_gpu_ns), (&mut sum.total_gpu_ns, operator.total_gpu_ns)]
+    {
+        if let Some(operator) = operator {
+            *sum.get_or_insert(0) += operator;
         }
     }
 }
 
-/// Sorts operators by their own GPU time, then CPU time, longest first.
+/// Sorts operators by their self GPU time, then CPU time, longest first.
 pub fn sorted_operators(mut operators: Vec<Operator>) -> Vec<Operator> {
     operators.sort_by(|a, b| {
         (b.self_gpu_ns, b.self_cpu_ns, &a.name).cmp(&(a.self_gpu_ns, a.self_cpu_ns, &b.name))
@@ -127,7 +129,7 @@ impl Nested {
             let KeySum { open, sum, .. } = &mut self.sums.items[done.sum];
             *open = open.saturating_sub(1);
             let outermost = Ns::from(*open == 0);
-            let own = Operator {
+            let closed = Operator {
                 calls: 1,
                 self_cpu_ns: (end - start - done.children_ns).max(0),
                 total_cpu_ns: outermost * (end - start),
@@ -135,7 +137,7 @@ impl Nested {
                 total_gpu_ns: self.gpu.then_some(outermost * done.gpu_total_ns),
                 ..Operator::default()
             };
-            add_operator(sum, &own);
+            add_operator(sum, &closed);
         }
     }
 }

@@ -40,26 +40,26 @@ pub struct RankCollective {
 
 /// Lists the collectives whose ranks wait for one another, in the order of their start.
 pub fn collectives(trace: &Trace, recorded: &[Communication<'_>]) -> Vec<RankCollective> {
-    let collective = recorded.iter().filter_map(|own| {
-        let kind = own.kind().filter(|kind| kind.synchronises())?;
-        let (start, end) = own.span?;
+    let collective = recorded.iter().filter_map(|communication| {
+        let kind = communication.kind().filter(|kind| kind.synchronises())?;
+        let (start, end) = communication.span?;
         Some(RankCollective {
-            group: own.described.map(|collective| collective.group),
-            group_size: own.described.map_or(0, |collective| collective.group_size),
+            group: communication.described.map(|collective| collective.group),
+            group_size: communication.described.map_or(0, |collective| collective.group_size),
             collective: kind.as_str(),
-            sequence: own.described.and_then(|collective| collective.sequence),
+            sequence: communication.described.and_then(|collective| collective.sequence),
             start,
             end,
-            exposed_ns: own.exposed_ns,
-            bytes: own.bytes(),
-            stage: own.stage,
+            exposed_ns: communication.exposed_ns,
+            bytes: communication.bytes(),
+            stage: communication.stage,
             experts_ns: 0,
         })
     });
-    let mut found: Vec<RankCollective> = collective.collect();
-    found.sort_by_key(|collective| collective.start);
-    add_expert_times(trace, &mut found);
-    found
+    let mut collectives: Vec<RankCollective> = collective.collect();
+    collectives.sort_by_key(|collective| collective.start);
+    add_expert_times(trace, &mut collectives);
+    collectives
 }
 /// Returns the exposed time in which the GPUs of a capture wait for one another in the collectives of each stage, ns. It is known where
 /// all GPUs of a group are in the capture and ran the same number of its collectives: a GPU waits until the last one has arrived.
@@ -67,13 +67,13 @@ pub fn waiting(recorded: &[Communication<'_>], stages: usize) -> Vec<Option<Ns>>
     type Arrival = (Ns, Ns, Option<usize>);
     type Key = (Performed, Option<(NameId, u32)>);
     let mut groups: FxHashMap<Key, BTreeMap<DeviceId, Vec<Arrival>>> = FxHashMap::default();
-    for own in recorded {
+    for communication in recorded {
         if let (Some(device), Some((start, _)), Some(true)) =
-            (own.device, own.span, own.kind().map(|kind| kind.synchronises()))
+            (communication.device, communication.span, communication.kind().map(|kind| kind.synchronises()))
         {
-            let group = own.described.map(|collective| (collective.group, collective.group_size));
-            let devices = groups.entry((own.performed, group)).or_default();
-            devices.entry(device).or_default().push((start, own.exposed_ns, own.stage));
+            let group = communication.described.map(|collective| (collective.group, collective.group_size));
+            let devices = groups.entry((communication.performed, group)).or_default();
+            devices.entry(device).or_default().push((start, communication.exposed_ns, communication.stage));
         }
     }
     let mut waits = vec![None; stages];
@@ -83,9 +83,9 @@ pub fn waiting(recorded: &[Communication<'_>], stages: usize) -> Vec<Option<Ns>>
         let size = group.map_or(0, |(_, size)| size as usize);
         let all = devices.len() >= 2
             && (size == 0 || size == devices.len())
-            && devices.values().all(|own| own.len() == calls);
+            && devices.values().all(|arrivals_on| arrivals_on.len() == calls);
         for at in 0..calls {
-            let arrivals = || devices.values().filter_map(|own| own.get(at));
+            let arrivals = || devices.values().filter_map(|arrivals_on| arrivals_on.get(at));
             let last = arrivals().map(|(start, ..)| *start).max().unwrap_or(0);
             for (start, exposed, stage) in arrivals() {
                 let slots = stage.and_then(|stage| Some((waits.get_mut(stage)?, unknown.get_mut(stage)?)));
@@ -114,26 +114,27 @@ const LEAST_ALIKE: usize = 4;
 pub fn late(recorded: &[Communication<'_>], stages: usize) -> Vec<(u64, Ns)> {
     type Key = (DeviceId, Performed, Option<NameId>, Option<u64>);
     let mut alike: FxHashMap<Key, Vec<(Ns, Ns, Option<usize>)>> = FxHashMap::default();
-    for own in recorded {
-        if let (Some(device), Some((start, end))) = (own.device, own.span) {
-            let group = own.described.map(|collective| collective.group);
-            let calls = alike.entry((device, own.performed, group, own.bytes())).or_default();
-            calls.push((end - start, own.exposed_ns, own.stage));
+    for communication in recorded {
+        if let (Some(device), Some((start, end))) = (communication.device, communication.span) {
+            let group = communication.described.map(|collective| collective.group);
+            let calls =
+                alike.entry((device, communication.performed, group, communication.bytes())).or_default();
+            calls.push((end - start, communication.exposed_ns, communication.stage));
         }
     }
-    let mut found = vec![(0, 0); stages];
+    let mut late = vec![(0, 0); stages];
     for calls in alike.values().filter(|calls| calls.len() >= LEAST_ALIKE) {
         let mut times: Vec<Ns> = calls.iter().map(|(ns, ..)| *ns).collect();
         let usual = median(&mut times).unwrap_or_default();
         for (ns, exposed, stage) in calls.iter().take(FIRST_CALLS) {
             let is_late = *ns > LATE.saturating_mul(usual) && *ns > LEAST_LATE_NS;
-            if let Some((count, sum)) = stage.filter(|_| is_late).and_then(|stage| found.get_mut(stage)) {
+            if let Some((count, sum)) = stage.filter(|_| is_late).and_then(|stage| late.get_mut(stage)) {
                 *count += 1;
                 *sum += (ns - usual).min(*exposed);
             }
         }
     }
-    found
+    late
 }
 
 /// Marks the names of kernels that compute experts; `None` without any.
@@ -183,65 +184,66 @@ pub struct RankTransfer {
 
 /// Lists the transfers of a rank whose other rank and whose time are known, in the order of their start.
 pub fn transfers(recorded: &[Communication<'_>]) -> Vec<RankTransfer> {
-    let transfer = recorded.iter().filter_map(|own| {
-        let sends = match own.kind()? {
+    let transfer = recorded.iter().filter_map(|communication| {
+        let sends = match communication.kind()? {
             CollectiveKind::Send => true,
             CollectiveKind::Receive => false,
             _ => return None,
         };
-        let (start, end) = own.span?;
-        let described = own.described?;
+        let (start, end) = communication.span?;
+        let described = communication.described?;
         Some(RankTransfer {
             peer: described.peer?,
             sends,
             group: described.group,
-            sequence: own.ranged.and_then(|range| range.sequence),
+            sequence: communication.ranged.and_then(|range| range.sequence),
             start,
             end,
-            exposed_ns: own.exposed_ns,
+            exposed_ns: communication.exposed_ns,
             bytes: described.message_bytes(),
         })
     });
-    let mut found: Vec<RankTransfer> = transfer.collect();
-    found.sort_by_key(|transfer| transfer.start);
-    found
+    let mut transfers: Vec<RankTransfer> = transfer.collect();
+    transfers.sort_by_key(|transfer| transfer.start);
+    transfers
 }
 
 /// Builds the table of communication, most time first: a row for each device (or the CPU), collective and group.
 pub fn table(trace: &Trace, recorded: &[Communication<'_>], limits: UserLimits) -> Vec<CommunicationRow> {
     // Sums of each row, with its first communication, and the size and time of the messages whose time is known.
     let mut sums: Grouped<_, (CommunicationRow, &Communication<'_>, (u64, Ns))> = Grouped::default();
-    for own in recorded {
-        let group = own.described.map(|own| (own.group, own.group_size));
-        let new = || (CommunicationRow::default(), own, (0, 0));
-        let (row, _, sized) = sums.entry((own.device, own.performed, group), new);
-        let length = own.span.map(|(start, end)| end - start);
+    for communication in recorded {
+        let group =
+            communication.described.map(|communication| (communication.group, communication.group_size));
+        let new = || (CommunicationRow::default(), communication, (0, 0));
+        let (row, _, sized) = sums.entry((communication.device, communication.performed, group), new);
+        let length = communication.span.map(|(start, end)| end - start);
         row.calls += 1;
         row.untimed_calls += u64::from(length.is_none());
         row.total_ns += length.unwrap_or(0);
-        row.exposed_ns += own.exposed_ns;
-        if let Some(bytes) = own.bytes() {
+        row.exposed_ns += communication.exposed_ns;
+        if let Some(bytes) = communication.bytes() {
             row.bytes = Some(row.bytes.unwrap_or(0).saturating_add(bytes));
             *sized = length.map_or(*sized, |ns| (sized.0.saturating_add(bytes), sized.1 + ns));
         }
     }
     let rank = trace.distributed.as_ref().and_then(|job| job.rank);
     let links = trace.devices.iter().filter(|_| !recorded.is_empty());
-    let links: Vec<CopyLinks> = links.map(|device| CopyLinks::of(device, limits)).collect();
-    let finish = |(row, own, (bytes, ns)): (CommunicationRow, &Communication<'_>, (u64, Ns))| {
-        let size = own.described.map(|own| own.group_size).filter(|size| *size > 0);
-        let factor = own.kind().and_then(|kind| kind.bus_factor(size?));
+    let links: Vec<CopyLinks> = links.map(|device| CopyLinks::on_device(device, limits)).collect();
+    let finish = |(row, first, (bytes, ns)): (CommunicationRow, &Communication<'_>, (u64, Ns))| {
+        let size = first.described.map(|first| first.group_size).filter(|size| *size > 0);
+        let factor = first.kind().and_then(|kind| kind.bus_factor(size?));
         let algorithm = (bytes > 0 && ns > 0).then(|| bytes as f64 * 1e9 / ns as f64);
         let bus = factor.zip(algorithm).map(|(factor, algorithm)| factor * algorithm);
-        let link = own.device.and_then(|device| links.get(device.index())?.peer.as_ref());
-        let group = own.described.map(|own| trace.names.get(own.group).to_owned());
+        let link = first.device.and_then(|device| links.get(device.index())?.peer.as_ref());
+        let group = first.described.map(|first| trace.names.get(first.group).to_owned());
         CommunicationRow {
             rank,
-            device: own.device.and_then(|device| device_number(trace, device)),
-            on: if own.device.is_some() { "gpu" } else { "cpu" }.to_owned(),
-            collective: match own.performed {
+            device: first.device.and_then(|device| device_number(trace, device)),
+            on: if first.device.is_some() { "gpu" } else { "cpu" }.to_owned(),
+            collective: match first.performed {
                 Performed::Known(kind) => kind.as_str().to_owned(),
-                Performed::Named(name) if own.described.is_some() => trace.names.get(name).to_owned(),
+                Performed::Named(name) if first.described.is_some() => trace.names.get(name).to_owned(),
                 Performed::Named(name) => short_name(trace.names.get(name)),
             },
             group: group.filter(|name| !name.is_empty()),
@@ -257,8 +259,8 @@ pub fn table(trace: &Trace, recorded: &[Communication<'_>], limits: UserLimits) 
     };
     let mut rows: Vec<CommunicationRow> = sums.items.into_iter().map(finish).collect();
     rows.sort_by(|a, b| {
-        let (own, other) = ((b.total_ns, a.device, &a.collective), (a.total_ns, b.device, &b.collective));
-        own.cmp(&other).then_with(|| a.group.cmp(&b.group))
+        let (order, other) = ((b.total_ns, a.device, &a.collective), (a.total_ns, b.device, &b.collective));
+        order.cmp(&other).then_with(|| a.group.cmp(&b.group))
     });
     rows
 }

@@ -14,7 +14,7 @@ pub enum Performed {
 }
 
 impl Performed {
-    fn of(kind: Option<CollectiveKind>, name: NameId) -> Self {
+    fn new(kind: Option<CollectiveKind>, name: NameId) -> Self {
         kind.map_or(Self::Named(name), Self::Known)
     }
 }
@@ -58,13 +58,14 @@ pub fn recorded<'t>(trace: &'t Trace, index: &StageIndex) -> Vec<Communication<'
     let by_name: FxHashMap<NameId, Performed> = kernel_names(trace)
         .into_iter()
         .filter(is_named)
-        .map(|name| (name, Performed::of(CollectiveKind::of_kernel(trace.names.get(name)), name)))
+        .map(|name| (name, Performed::new(CollectiveKind::of_kernel(trace.names.get(name)), name)))
         .collect();
     let named = |op: usize| by_name.get(&ops.name[op]).filter(|_| ops.kind[op] == OpKind::Kernel).copied();
     let computes = |op: usize| matches!(ops.kind[op], OpKind::Kernel | OpKind::Graph) && named(op).is_none();
-    let of_framework =
-        |own: &Collective| Performed::of(CollectiveKind::of_framework(trace.names.get(own.name)), own.name);
-    let mut found = Vec::new();
+    let of_framework = |collective: &Collective| {
+        Performed::new(CollectiveKind::of_framework(trace.names.get(collective.name)), collective.name)
+    };
+    let mut communications = Vec::new();
     if !by_name.is_empty() {
         let communication = IntervalSet::by_device(trace, |op| named(op).is_some());
         let compute = CoveredTime::beside(trace, &communication, computes);
@@ -74,11 +75,11 @@ pub fn recorded<'t>(trace: &'t Trace, index: &StageIndex) -> Vec<Communication<'
             // The first kernel that was launched in a range is that of its collective; the innermost range is the last.
             let at = |row: &u32| ranges.binary_search_by_key(row, |range| range.row).ok();
             let around = index.contexts().ranges(index.context_of_op(op)).iter().rev().find_map(at);
-            let own = around.filter(|at| !std::mem::replace(&mut taken[*at], true));
-            let ranged = own.map(|at| &ranges[at].collective);
+            let untaken = around.filter(|at| !std::mem::replace(&mut taken[*at], true));
+            let ranged = untaken.map(|at| &ranges[at].collective);
             let described = ops.collectives.get(&(op as u32)).or(ranged);
             let hidden = compute.get(ops.device[op].index());
-            found.push(Communication {
+            communications.push(Communication {
                 device: Some(ops.device[op]),
                 performed: described.map_or(performed, of_framework),
                 described,
@@ -93,22 +94,22 @@ pub fn recorded<'t>(trace: &'t Trace, index: &StageIndex) -> Vec<Communication<'
         let spans = (0..ops.len()).filter(|op| computes(*op)).map(|op| (ops.start[op], ops.end[op]));
         let compute = CoveredTime::of(IntervalSet::of(spans.collect()));
         let on_host = ranges.iter().filter(|range| range.on_host);
-        found.extend(on_host.filter_map(|own| {
-            let range = trace.ranges.rows.get(own.row as usize)?;
+        communications.extend(on_host.filter_map(|collective_range| {
+            let range = trace.ranges.rows.get(collective_range.row as usize)?;
             // A range that was never closed has no end.
-            let span = (own.waits && !range.open).then_some((range.start, range.end));
+            let span = (collective_range.waits && !range.open).then_some((range.start, range.end));
             Some(Communication {
                 device: None,
-                performed: of_framework(&own.collective),
-                described: Some(&own.collective),
-                ranged: Some(&own.collective),
+                performed: of_framework(&collective_range.collective),
+                described: Some(&collective_range.collective),
+                ranged: Some(&collective_range.collective),
                 span,
                 exposed_ns: span.map_or(0, |(start, end)| end - start - compute.overlap(start, end)),
                 stage: stage_around(trace, index, range),
             })
         }));
     }
-    found
+    communications
 }
 
 /// Returns the first stage with an instance around a range of the same process.

@@ -47,7 +47,7 @@ pub fn canonical(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     // A comma separates as what it replaces did; one version of ncu drops the first bracket.
     let plain = name.replace("<unnamed>::", ",").replace("unnamed>::", ",");
-    let mut rest = Parts::of(&plain).signature;
+    let mut rest = Parts::split(&plain).signature;
     while let Some(first) = rest.chars().next() {
         if first == '(' {
             let (inside, after) = group(rest);

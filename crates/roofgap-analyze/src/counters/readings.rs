@@ -43,7 +43,7 @@ pub fn light_metrics(compute_capability: Option<(u8, u8)>) -> Vec<String> {
     let mut metrics: Vec<String> = COMMON.map(str::to_owned).into();
     // Packed instructions and double precision would cost passes.
     metrics.extend(SCALAR.iter().take(6).map(|(operation, ..)| format!("{}.sum", scalar_metric(operation))));
-    if let Some(arch) = compute_capability.and_then(Arch::of) {
+    if let Some(arch) = compute_capability.and_then(Arch::with_capability) {
         let counters =
             Arch::tensor_counters(Some(arch)).filter(|counter| counter.kind != WorkKind::TensorFp64);
         metrics.extend(counters.map(|counter| format!("{}.sum", counter.metric)));
@@ -319,7 +319,7 @@ impl Work {
                 }
             }
         }
-        let arch = launch.compute_capability.and_then(Arch::of);
+        let arch = launch.compute_capability.and_then(Arch::with_capability);
         let counted = Arch::tensor_counters(arch).filter_map(|counter| {
             Some((counter.metric, counter.kind, tensor_count(set, launch, counter.metric)?))
         });

@@ -57,7 +57,7 @@ fn every_metric_asked_for_exists_on_the_chip() {
     for (chip, capability) in CHIPS {
         let listed: BTreeSet<String> = listed(chip).into_iter().map(|(name, _)| name).collect();
         assert!(listed.len() > 40, "{chip}");
-        let arch = Arch::of(capability).expect("a known architecture");
+        let arch = Arch::with_capability(capability).expect("a known architecture");
         let tensor = Arch::tensor_counters(Some(arch)).map(|counter| counter.metric.to_owned());
         // The packed instructions are Blackwell's.
         let scalar = SCALAR.iter().take(9).map(|(operation, ..)| scalar_metric(operation));
@@ -82,7 +82,7 @@ fn units_by_name_are_the_listed_ones() {
 #[test]
 fn no_tensor_operation_is_counted_twice() {
     for (chip, capability) in CHIPS {
-        let arch = Arch::of(capability).expect("a known architecture");
+        let arch = Arch::with_capability(capability).expect("a known architecture");
         let names: Vec<&str> = Arch::tensor_counters(Some(arch)).map(|counter| counter.metric).collect();
         for name in &names {
             // A name with more words behind it is a part of the shorter one.

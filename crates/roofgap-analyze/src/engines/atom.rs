@@ -1,7 +1,7 @@
 //! ATOM, the serving engine of AMD.
 
 use super::step::{self, Phases, quantity};
-use super::{Engine, GaugeNames, Grammar, Scheduled};
+use super::{Engine, Grammar, Scheduled};
 
 /// Steps are named in `atom/model_engine/run_labels.py`, before 0.1.6 in `model_runner.py` beside it: the forward pass of a batch, which
 /// either reads prompts or generates.
@@ -11,12 +11,6 @@ pub static ATOM: Engine = Engine {
     package: Some("atom"),
     metrics: Some("atom:"),
     // As in `atom/entrypoints/openai/metrics.py`.
-    gauges: GaugeNames {
-        cache_usage: &["atom:kv_cache_usage_ratio"],
-        running: &["atom:requests_running"],
-        waiting: &["atom:requests_waiting"],
-        evictions: &["atom:preemptions_total"],
-    },
     grammars: &[
         Grammar {
             example: "prefill[bs=2 tok=14721 ctx=[7803, 6918]]",
@@ -67,7 +61,7 @@ mod tests {
         let parse = |name: &str| EngineStep::parse(name).map(|step| (step.context, step.generation));
         let of = |requests, tokens| Scheduled { requests: Some(requests), tokens, ..Scheduled::default() };
         let none = Scheduled::NONE;
-        for (name, found) in [
+        for (name, phases) in [
             ("prefill[bs=1 tok=8192 ctx=8192]", (of(1, Some(8192)), none)),
             ("prefill[bs=6 tok=17408 ctx=[4096, 4096, 4096]...+3 tbo=1]", (of(6, Some(17_408)), none)),
             ("decode[bs=64 tok=64 d=64]", (none, of(64, Some(64)))),
@@ -78,7 +72,7 @@ mod tests {
             ("decode[bs=128 tok=128 p=2 d=126]", (of(2, None), of(126, None))),
             ("dummy_decode[bs=1]", (none, none)),
         ] {
-            assert_eq!(parse(name), Some(found), "{name}");
+            assert_eq!(parse(name), Some(phases), "{name}");
         }
         let detailed = "prefill[bs=1 tok=8192 ctx=8192 sqsq=67108864 sqsk=67108864 sk=8192]";
         let (context, _) = parse(detailed).unwrap();

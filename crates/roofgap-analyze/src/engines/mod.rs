@@ -4,6 +4,7 @@
 //! and its knobs; settings for the actions of findings are in `texts/engines.md`. `step` reads step names.
 
 mod atom;
+pub(crate) mod knob;
 mod others;
 mod sglang;
 mod step;
@@ -15,9 +16,9 @@ pub(crate) use transformers::TRANSFORMERS;
 
 pub use step::{EngineStep, Grammar, Scheduled};
 
-use crate::knobs::KnobRule;
 use crate::result::{EngineInfo, GaugeStats, RequestStats};
 use crate::sections;
+use knob::KnobRule;
 use roofgap_trace::frames::{Frame, FrameRole};
 use std::ffi::OsString;
 use std::fmt;
@@ -38,7 +39,7 @@ pub static ENGINES: [&Engine; 8] = [
 
 /// A serving engine, or a framework that names its steps.
 pub struct Engine {
-    /// Engine name, in its own spelling.
+    /// Name, as the engine spells it.
     pub name: &'static str,
     /// Commands and Python modules that start it.
     commands: &'static [&'static str],
@@ -46,8 +47,6 @@ pub struct Engine {
     package: Option<&'static str>,
     /// Beginning of the names of its metrics.
     metrics: Option<&'static str>,
-    /// Names of its gauges and counters.
-    gauges: GaugeNames,
     /// Forms of its step names.
     pub grammars: &'static [Grammar],
     /// Other engines write names of its form beside their own.
@@ -58,30 +57,14 @@ pub struct Engine {
     doubt: Option<&'static str>,
     /// Tells whether it captures a CUDA graph in a range of this name.
     is_capture: fn(&str) -> bool,
-    /// Python frames that delimit its steps.
-    frames: &'static [Frame],
-    /// Parts of its code: the beginning of a path, a function or empty for all, and the name for people. The first that fits counts.
-    parts: &'static [(&'static str, &'static str, &'static str)],
     /// Changes of its settings.
     pub(crate) knobs: &'static [KnobRule],
     /// Runs its steps as CUDA graphs unless told otherwise.
     pub(crate) uses_graphs: bool,
     /// Compiles the model only where it runs CUDA graphs too, unless told otherwise.
     pub(crate) compiles_for_graphs: bool,
-    /// Runs in the process of the program, not in processes of its own.
+    /// Runs in the process of the program, not in separate processes.
     pub in_process: bool,
-}
-
-/// Names of the metrics of an engine, by their meaning.
-struct GaugeNames {
-    /// Used share of the KV cache, 0 to 1.
-    cache_usage: &'static [&'static str],
-    /// Number of requests that run.
-    running: &'static [&'static str],
-    /// Number of requests that wait.
-    waiting: &'static [&'static str],
-    /// Counter of requests that lost their cache and are computed again.
-    evictions: &'static [&'static str],
 }
 
 /// Settings by engine.
@@ -111,11 +94,16 @@ pub struct Advice {
     pub larger_cache: &'static str,
 }
 
+/// Returns the text of a line `- **NAME**: TEXT` in a section; empty without one.
+pub(crate) fn setting(section: &'static str, name: &str) -> &'static str {
+    let mut lines = section.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**: "));
+    lines.find(|(known, _)| *known == name).map_or("", |(_, text)| text)
+}
+
 impl Advice {
     /// Reads the section of an engine.
     fn read(section: &'static str) -> Self {
-        let lines = || section.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**: "));
-        let setting = |name: &str| lines().find(|(known, _)| *known == name).map_or("", |(_, text)| text);
+        let setting = |name: &str| setting(section, name);
         Self {
             graphs: setting("graphs"),
             compile: setting("compile"),
@@ -129,7 +117,7 @@ impl Advice {
     }
 
     /// Returns the advice for an engine; without one, or for one whose settings are not known, that for any.
-    pub fn of(engine: Option<&Engine>) -> &'static Self {
+    pub fn for_engine(engine: Option<&Engine>) -> &'static Self {
         static ALL: LazyLock<Vec<(&str, Advice)>> = LazyLock::new(|| {
             sections(ADVICE, "\n## ").map(|(name, section)| (name, Advice::read(section))).collect()
         });
@@ -146,28 +134,16 @@ impl Engine {
         commands: &[],
         package: None,
         metrics: None,
-        gauges: GaugeNames { cache_usage: &[], running: &[], waiting: &[], evictions: &[] },
         grammars: &[],
         lends_names: false,
         mixes: true,
         doubt: None,
         is_capture: |_| false,
-        frames: &[],
-        parts: &[],
         knobs: &[],
         uses_graphs: false,
         compiles_for_graphs: false,
         in_process: false,
     };
-
-    /// Returns the name of the part of its code that a function belongs to.
-    pub(crate) fn part_of(&self, file: &str, function: &str) -> Option<&'static str> {
-        let parts = self.parts.iter().filter(|(path, name, _)| {
-            let after = file.find(path).map(|at| at == 0 || file.as_bytes().get(at - 1) == Some(&b'/'));
-            after == Some(true) && (name.is_empty() || *name == function)
-        });
-        parts.map(|(_, _, part)| *part).next()
-    }
 
     /// Returns the engine of a name.
     pub fn named(name: &str) -> Option<&'static Self> {
@@ -175,7 +151,7 @@ impl Engine {
     }
 
     /// Returns the engine of an analysis.
-    pub(crate) fn of(info: Option<&EngineInfo>) -> Option<&'static Self> {
+    pub(crate) fn of_analysis(info: Option<&EngineInfo>) -> Option<&'static Self> {
         Self::named(&info?.name)
     }
 
@@ -194,10 +170,8 @@ impl Engine {
 
     /// Returns the engine and the role of a Python frame that the reader kept.
     pub(crate) fn of_frame(name: &str) -> Option<(&'static Self, FrameRole)> {
-        ENGINES.into_iter().find_map(|engine| {
-            let frame = engine.frames.iter().find(|frame| frame.is_named(name))?;
-            Some((engine, frame.role))
-        })
+        let frame = Frame::named(name)?;
+        Some((Self::named(frame.engine)?, frame.role))
     }
 
     /// Lists the Python packages of all engines.
@@ -218,6 +192,20 @@ impl Engine {
 }
 
 /// Names are unique.
+/// Returns the engine that a Python function belongs to, and the part of its code.
+pub(crate) fn part_of(file: &str, function: &str) -> Option<String> {
+    let is_in = |path: &str| {
+        let at = file.find(path);
+        at.is_some_and(|at| at == 0 || file.as_bytes().get(at - 1) == Some(&b'/'))
+    };
+    include_str!("parts.tsv").lines().find_map(|line| {
+        let mut columns = line.split('\t');
+        let (engine, path, name) = (columns.next()?, columns.next()?, columns.next()?);
+        let part = columns.next().filter(|_| (name == "-" || name == function) && is_in(path))?;
+        Some(format!("{engine} {part}"))
+    })
+}
+
 impl PartialEq for Engine {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -245,17 +233,22 @@ pub struct ServerGauges<'a> {
     pub evictions: Option<f64>,
 }
 
+/// Metrics of engines: what each tells, and its name.
+const GAUGES: &str = include_str!("gauges.tsv");
+
 impl<'a> ServerGauges<'a> {
     /// Finds the metrics among those that were sampled.
     pub fn of(requests: &'a RequestStats) -> Self {
-        type Names = fn(&GaugeNames) -> &'static [&'static str];
-        let names = |of: Names| ENGINES.into_iter().flat_map(move |engine| of(&engine.gauges));
-        let gauge = |of: Names| names(of).find_map(|name| requests.gauges.get(*name));
-        let evictions = names(|gauges| gauges.evictions).filter_map(|name| requests.metrics.get(*name));
+        let names = |gauge: &'static str| {
+            let lines = GAUGES.lines().filter_map(|line| line.split_once('\t'));
+            lines.filter(move |(known, _)| *known == gauge).map(|(_, name)| name)
+        };
+        let gauge = |gauge| names(gauge).find_map(|name| requests.gauges.get(name));
+        let evictions = names("evictions").filter_map(|name| requests.metrics.get(name));
         Self {
-            cache_usage: gauge(|gauges| gauges.cache_usage),
-            running: gauge(|gauges| gauges.running),
-            waiting: gauge(|gauges| gauges.waiting),
+            cache_usage: gauge("cache_usage"),
+            running: gauge("running"),
+            waiting: gauge("waiting"),
             evictions: evictions.copied().reduce(f64::max),
         }
     }
@@ -285,9 +278,9 @@ mod tests {
             ["atom:kv_cache_usage_ratio", "atom:requests_running", "atom:requests_waiting"],
         ] {
             let requests = sampled(&names);
-            let found = ServerGauges::of(&requests);
-            let means =
-                [found.cache_usage, found.running, found.waiting].map(|gauge| gauge.map(|gauge| gauge.mean));
+            let gauges = ServerGauges::of(&requests);
+            let means = [gauges.cache_usage, gauges.running, gauges.waiting]
+                .map(|gauge| gauge.map(|gauge| gauge.mean));
             assert_eq!(means, [Some(0.0), Some(1.0), Some(2.0)], "{names:?}");
             assert!(names.into_iter().all(Engine::exports));
         }
@@ -334,7 +327,7 @@ mod tests {
         for (title, section) in sections(ADVICE, "\n## ") {
             let known = Engine::named(title);
             assert!(title == ANY_ENGINE || known.is_some_and(|engine| engine.uses_graphs), "{title}");
-            let advice = format!("{:?}", Advice::of(known));
+            let advice = format!("{:?}", Advice::for_engine(known));
             let lines: Vec<&str> = section.lines().filter(|line| !line.is_empty()).collect();
             assert!(lines.len() >= 7, "{title}");
             for line in lines {
@@ -342,6 +335,6 @@ mod tests {
                 assert!(advice.contains(&format!("{text:?}")), "{line}");
             }
         }
-        assert!(!Advice::of(None).graphs.is_empty());
+        assert!(!Advice::for_engine(None).graphs.is_empty());
     }
 }

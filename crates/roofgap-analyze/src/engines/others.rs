@@ -1,9 +1,9 @@
-//! Programs that name their own steps, and engines of which little is known.
+//! Programs that name their steps, and engines of which little is known.
 
 use super::step::phases;
-use super::{Engine, GaugeNames, Grammar, Scheduled};
+use super::{Engine, Grammar, Scheduled};
 
-/// A program that names its own steps, as `roofgap.step` of the Python package does.
+/// A program that names its steps, as `roofgap.step` of the Python package does.
 pub static CUSTOM: Engine = Engine {
     name: "custom",
     grammars: &[Grammar {
@@ -28,12 +28,6 @@ pub static LMDEPLOY: Engine = Engine {
     package: Some("lmdeploy"),
     metrics: Some("lmdeploy:"),
     // As in `lmdeploy/metrics/loggers.py`.
-    gauges: GaugeNames {
-        cache_usage: &["lmdeploy:gpu_cache_usage_perc"],
-        running: &["lmdeploy:num_requests_running"],
-        waiting: &["lmdeploy:num_requests_waiting"],
-        evictions: &[],
-    },
     grammars: &[
         Grammar {
             example: "forward_cudagraph",

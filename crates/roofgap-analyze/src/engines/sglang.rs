@@ -1,35 +1,16 @@
 //! SGLang.
 
+use super::knob::{self, KnobRule, flag, raised, without_switch};
 use super::step::{self, Phases, quantity};
-use super::{Engine, GaugeNames, Grammar, Scheduled};
-use crate::knobs::{self, KnobRule, flag, raised, without_switch};
+use super::{Engine, Grammar, Scheduled};
 use crate::result::KnobChange;
-use roofgap_trace::frames;
 
 pub static SGLANG: Engine = Engine {
     name: "SGLang",
     commands: &["sglang"],
     package: Some("sglang"),
     metrics: Some("sglang:"),
-    gauges: GaugeNames {
-        cache_usage: &["sglang:token_usage"],
-        running: &["sglang:num_running_reqs"],
-        waiting: &["sglang:num_queue_reqs"],
-        evictions: &["sglang:num_retracted_requests_total"],
-    },
     grammars: &[Grammar { example: "step[EXTEND bs=15 toks=15360]", seen: "SGLang 0.5.10 to 0.5.23", parse }],
-    frames: frames::SGLANG,
-    parts: &[
-        ("sglang/srt/managers/scheduler_output_processor", "", "output processor"),
-        ("sglang/srt/managers/scheduler_components/batch_result_processor", "", "output processor"),
-        ("sglang/srt/managers/scheduler_components/output_", "", "output processor"),
-        ("sglang/srt/managers/sched", "", "scheduler"),
-        ("sglang/srt/mem_cache/", "", "KV cache"),
-        ("sglang/srt/layers/sampler", "", "sampler"),
-        ("sglang/srt/layers/attention/", "", "attention metadata"),
-        ("sglang/srt/model_executor/", "", "model runner"),
-        ("sglang/srt/layers/", "", "model"),
-    ],
     knobs: &KNOBS,
     uses_graphs: true,
     ..Engine::UNKNOWN
@@ -69,56 +50,42 @@ fn parse(name: &str) -> Option<Phases> {
 const KNOBS: [KnobRule; 6] = [
     KnobRule {
         id: "sglang.cuda_graphs",
-        title: "let SGLang use CUDA graphs",
-        applies: "--disable-cuda-graph, or its newer form for decode, is set; starting takes longer, and graphs take memory",
         changes: |case| {
             let program = case.program()?;
             let switches = ["--disable-cuda-graph", "--disable-decode-cuda-graph"].into_iter();
             let backend = || {
-                let found = program.flag("--cuda-graph-backend-decode")?;
-                let is_off = found.value == Some("disabled");
-                is_off.then(|| KnobChange::RemoveFlag { flag: found.spelled.to_owned(), takes_value: true })
+                let backend = program.flag("--cuda-graph-backend-decode")?;
+                let is_off = backend.value == Some("disabled");
+                is_off.then(|| KnobChange::RemoveFlag { flag: backend.spelled.to_owned(), takes_value: true })
             };
             Some(vec![switches.filter_map(|name| without_switch(program, name)).next().or_else(backend)?])
         },
-        ..knobs::GRAPHS
     },
     KnobRule {
         id: "sglang.graph_sizes",
-        applies: "batches without a graph; graphs take memory and time at the start",
         changes: |case| {
             let (program, (largest, by_graph)) = (case.command()?, case.eager_batches()?);
             if largest > by_graph {
                 // Versions since 0.5.14 have a flag for each phase; those since 0.5.20 refuse the old one.
-                let found = program.flag("--cuda-graph-max-bs");
-                let name = found.map_or("--cuda-graph-max-bs-decode", |found| found.spelled);
+                let size_limit = program.flag("--cuda-graph-max-bs");
+                let name = size_limit.map_or("--cuda-graph-max-bs-decode", |size_limit| size_limit.spelled);
                 return Some(vec![flag(name, largest)]);
             }
             // A batch between captured sizes runs without a graph unless it is padded.
             Some(vec![without_switch(program, "--disable-cuda-graph-padding")?])
         },
-        ..knobs::GRAPH_SIZES
     },
     KnobRule {
         id: "sglang.overlap_schedule",
-        applies: "--disable-overlap-schedule is set",
         changes: |case| Some(vec![without_switch(case.program()?, "--disable-overlap-schedule")?]),
-        ..knobs::OVERLAP
     },
-    KnobRule {
-        id: "sglang.max_running_requests",
-        applies: "--max-running-requests is below the number of requests in flight",
-        changes: |case| raised(case, "--max-running-requests"),
-        ..knobs::MORE_REQUESTS
-    },
+    KnobRule { id: "sglang.max_running_requests", changes: |case| raised(case, "--max-running-requests") },
     KnobRule {
         id: "sglang.chunked_prefill_size",
-        changes: |case| knobs::quartered(case, "--chunked-prefill-size"),
-        ..knobs::FEWER_PROMPT_TOKENS
+        changes: |case| knob::quartered(case, "--chunked-prefill-size"),
     },
     KnobRule {
         id: "sglang.kv_cache_dtype",
-        changes: |case| knobs::unset(case, "--kv-cache-dtype", "fp8_e5m2"),
-        ..knobs::SMALLER_CACHE
+        changes: |case| knob::unset(case, "--kv-cache-dtype", "fp8_e5m2"),
     },
 ];

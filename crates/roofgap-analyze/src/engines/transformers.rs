@@ -1,11 +1,10 @@
 //! Hugging Face transformers. Steps of its continuous batching have names; those of `generate` are marked by Python frames. The knobs are
 //! those of the driver.
 
+use super::knob::{Case, HfFacts, KnobRule, set};
 use super::step::phases;
 use super::{Engine, Grammar};
-use crate::knobs::{Case, HfFacts, KnobRule, set};
-use crate::result::{KnobChange, OutputEffect};
-use roofgap_trace::frames;
+use crate::result::KnobChange;
 
 /// Experts as batched products: the fastest for few tokens, and what a CUDA graph can hold.
 const BATCHED: &str = "batched_mm";
@@ -24,7 +23,6 @@ pub static TRANSFORMERS: Engine = Engine {
         seen: "the annotation of this project, transformers 5.17",
         parse: |name| phases(name.strip_prefix("transformers_context_")?),
     }],
-    frames: frames::TRANSFORMERS,
     knobs: &KNOBS,
     in_process: true,
     ..Engine::UNKNOWN
@@ -33,18 +31,6 @@ pub static TRANSFORMERS: Engine = Engine {
 const KNOBS: [KnobRule; 6] = [
     KnobRule {
         id: "hf.cuda_graphs",
-        title: "replay each decode step as a CUDA graph",
-        findings: &[
-            "launch-bound",
-            "sync-in-step",
-            "host-copies",
-            "experts-one-by-one",
-            "small-kernels",
-            "unfused-elementwise",
-            "memory-below-roof",
-        ],
-        output: OutputEffect::Rounding,
-        applies: "decode on a CUDA device, prompts of one length; uses a static cache, and batched experts in a mixture of experts",
         changes: |case| {
             let hf = case.hf_decode().filter(|hf| !hf.cuda_graphs)?;
             let experts = batched_experts(case, hf);
@@ -56,10 +42,6 @@ const KNOBS: [KnobRule; 6] = [
     },
     KnobRule {
         id: "hf.compile",
-        title: "compile the decode step with torch.compile",
-        findings: &["launch-bound", "unfused-elementwise", "small-kernels", "memory-below-roof"],
-        output: OutputEffect::Rounding,
-        applies: "decode; compiling takes time in the warm-up, and uses a static cache",
         changes: |case| {
             let hf = case.hf_decode()?;
             (!hf.compile).then(|| vec![set("workload.compile", true)])
@@ -67,16 +49,6 @@ const KNOBS: [KnobRule; 6] = [
     },
     KnobRule {
         id: "hf.experts",
-        title: "run the experts of a layer as one batched product",
-        findings: &[
-            "experts-one-by-one",
-            "launch-bound",
-            "small-kernels",
-            "unfused-elementwise",
-            "memory-below-roof",
-        ],
-        output: OutputEffect::Rounding,
-        applies: "a mixture of experts in transformers 5 or later; each token gets a copy of its experts' weights, which takes memory",
         changes: |case| {
             let hf = case.hf_decode()?;
             Some(vec![batched_experts(case, hf)?])
@@ -84,16 +56,6 @@ const KNOBS: [KnobRule; 6] = [
     },
     KnobRule {
         id: "hf.attention",
-        title: "use fused attention (scaled_dot_product_attention)",
-        findings: &[
-            "unfused-attention",
-            "launch-bound",
-            "unfused-elementwise",
-            "small-kernels",
-            "memory-below-roof",
-        ],
-        output: OutputEffect::Rounding,
-        applies: "model.attention is eager",
         changes: |case| {
             let eager = case.hf()?.attention.as_deref() == Some("eager");
             eager.then(|| vec![set("model.attention", "sdpa")])
@@ -101,10 +63,6 @@ const KNOBS: [KnobRule; 6] = [
     },
     KnobRule {
         id: "hf.batch",
-        title: "decode more sequences at once",
-        findings: &["small-kernels", "memory-at-roof"],
-        output: OutputEffect::Changes,
-        applies: "there are more sequences to decode; the times to compare are those of a token, and the output has more sequences",
         changes: |case| {
             let hf = case.hf_decode()?;
             let blocks = case.evidence("largest_blocks").filter(|blocks| *blocks > 0.0);
@@ -117,10 +75,6 @@ const KNOBS: [KnobRule; 6] = [
     },
     KnobRule {
         id: "hf.dtype",
-        title: "keep the weights in bf16",
-        findings: &["tensor-cores-idle", "memory-at-roof"],
-        output: OutputEffect::Changes,
-        applies: "the weights are in 32 bits",
         changes: |case| {
             let wide = ["fp32", "f32", "float32"].contains(&case.hf()?.dtype.as_str());
             wide.then(|| vec![set("model.dtype", "bf16")])

@@ -1,10 +1,8 @@
 //! vLLM.
 
+use super::knob::{self, KnobRule, flag, raised, switch, without_switch};
 use super::step::{Phases, phases, quantity};
-use super::{Engine, GaugeNames, Grammar, Scheduled};
-use crate::knobs::{self, KnobRule, flag, raised, switch, without_switch};
-use crate::result::OutputEffect;
-use roofgap_trace::frames;
+use super::{Engine, Grammar, Scheduled};
 
 const EAGER: &str = "--enforce-eager";
 /// Batch sizes of graphs are multiples of this above the smallest.
@@ -15,13 +13,6 @@ pub static VLLM: Engine = Engine {
     commands: &["vllm"],
     package: Some("vllm"),
     metrics: Some("vllm:"),
-    gauges: GaugeNames {
-        // The second name is that of versions before 0.10.
-        cache_usage: &["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"],
-        running: &["vllm:num_requests_running"],
-        waiting: &["vllm:num_requests_waiting"],
-        evictions: &["vllm:num_preemptions_total"],
-    },
     grammars: &[
         Grammar {
             example: "execute_context_2(768)_generation_14(14)",
@@ -40,28 +31,6 @@ pub static VLLM: Engine = Engine {
         "the names of these vLLM steps have no tokens: the later parts of a prompt that is read in several steps count as decode",
     ),
     is_capture,
-    frames: frames::VLLM,
-    parts: &[
-        ("vllm/v1/core/", "", "scheduler"),
-        ("vllm/v1/engine/output_processor", "", "output processor"),
-        ("vllm/v1/engine/", "", "engine core"),
-        ("vllm/v1/sample/", "", "sampler"),
-        ("vllm/v1/worker/", "_prepare_inputs", "input preparation"),
-        ("vllm/v1/worker/", "_update_states", "input preparation"),
-        ("vllm/v1/worker/gpu_input_batch", "", "input preparation"),
-        // The model runner of newer versions.
-        ("vllm/v1/worker/gpu/", "prepare_inputs", "input preparation"),
-        ("vllm/v1/worker/gpu/", "add_requests", "input preparation"),
-        ("vllm/v1/worker/gpu/", "update_requests", "input preparation"),
-        ("vllm/v1/worker/gpu/input_batch", "", "input preparation"),
-        ("vllm/v1/worker/gpu/states", "", "input preparation"),
-        ("vllm/v1/worker/gpu/attn_utils", "", "attention metadata"),
-        ("vllm/v1/worker/gpu/sample/", "", "sampler"),
-        ("vllm/v1/attention/", "", "attention metadata"),
-        ("vllm/v1/worker/", "", "model runner"),
-        ("vllm/compilation/", "", "compiled graphs"),
-        ("vllm/model_executor/", "", "model"),
-    ],
     knobs: &KNOBS,
     uses_graphs: true,
     compiles_for_graphs: true,
@@ -100,24 +69,10 @@ fn is_capture(name: &str) -> bool {
 const KNOBS: [KnobRule; 8] = [
     KnobRule {
         id: "vllm.no_enforce_eager",
-        title: "let vLLM compile the model and use CUDA graphs",
-        findings: &[
-            "launch-bound",
-            "gaps-between-steps",
-            "sync-in-step",
-            "host-copies",
-            "unfused-elementwise",
-            "small-kernels",
-            "memory-below-roof",
-        ],
-        output: OutputEffect::Rounding,
-        applies: "--enforce-eager is set; starting takes longer, and graphs take memory",
         changes: |case| Some(vec![without_switch(case.program()?, EAGER)?]),
     },
     KnobRule {
         id: "vllm.cuda_graphs",
-        title: "use CUDA graphs of the whole model without compiling it",
-        applies: "--enforce-eager is set; graphs take memory",
         changes: |case| {
             let program = case.command()?;
             let eager = without_switch(program, EAGER)?;
@@ -125,11 +80,9 @@ const KNOBS: [KnobRule; 8] = [
             let graphs = flag("--compilation-config", r#"{"mode":0,"cudagraph_mode":"FULL"}"#);
             free.then(|| vec![eager, graphs])
         },
-        ..knobs::GRAPHS
     },
     KnobRule {
         id: "vllm.graph_sizes",
-        applies: "batches larger than the captured graphs; graphs take memory and time at the start",
         changes: |case| {
             let (largest, by_graph) = case.eager_batches()?;
             let is_free = case.command()?.flag("--cudagraph-capture-sizes").is_none();
@@ -137,22 +90,14 @@ const KNOBS: [KnobRule; 8] = [
             let size = largest.checked_next_multiple_of(GRAPH_SIZE_STEP)?;
             (is_free && largest > by_graph).then(|| vec![flag("--max-cudagraph-capture-size", size)])
         },
-        ..knobs::GRAPH_SIZES
     },
-    KnobRule {
-        id: "vllm.max_num_seqs",
-        applies: "--max-num-seqs is below the number of requests in flight",
-        changes: |case| raised(case, "--max-num-seqs"),
-        ..knobs::MORE_REQUESTS
-    },
+    KnobRule { id: "vllm.max_num_seqs", changes: |case| raised(case, "--max-num-seqs") },
     KnobRule {
         id: "vllm.max_num_batched_tokens",
-        changes: |case| knobs::quartered(case, "--max-num-batched-tokens"),
-        ..knobs::FEWER_PROMPT_TOKENS
+        changes: |case| knob::quartered(case, "--max-num-batched-tokens"),
     },
     KnobRule {
         id: "vllm.async_scheduling",
-        applies: "vLLM versions and features that support it; newer ones do it by default",
         changes: |case| {
             let program = case.command()?;
             if let Some(off) = without_switch(program, "--no-async-scheduling") {
@@ -161,23 +106,14 @@ const KNOBS: [KnobRule; 8] = [
             let unset = program.flag("--async-scheduling").is_none();
             unset.then(|| vec![switch("--async-scheduling")])
         },
-        ..knobs::OVERLAP
     },
-    KnobRule {
-        id: "vllm.kv_cache_dtype",
-        changes: |case| knobs::unset(case, "--kv-cache-dtype", "fp8"),
-        ..knobs::SMALLER_CACHE
-    },
+    KnobRule { id: "vllm.kv_cache_dtype", changes: |case| knob::unset(case, "--kv-cache-dtype", "fp8") },
     KnobRule {
         id: "vllm.gpu_memory_utilization",
-        title: "give the KV cache more of the GPU's memory",
-        findings: &["kv-cache-full"],
-        output: OutputEffect::Rounding,
-        applies: "--gpu-memory-utilization is below 0.95, and no other program needs the memory",
         changes: |case| {
             // The default of vLLM is 0.9 or a little above it.
-            let found = case.command()?.flag("--gpu-memory-utilization");
-            let share: f64 = found.and_then(|found| found.value?.parse().ok()).unwrap_or(0.9);
+            let memory = case.command()?.flag("--gpu-memory-utilization");
+            let share: f64 = memory.and_then(|memory| memory.value?.parse().ok()).unwrap_or(0.9);
             (share < 0.95).then(|| vec![flag("--gpu-memory-utilization", "0.95")])
         },
     },

@@ -80,7 +80,7 @@ impl Program {
             let own = analysis.operators.iter().filter(|operator| begins(&operator.name, with));
             own.filter_map(|operator| operator.total_gpu_ns).max().unwrap_or(0)
         };
-        let engine = Engine::of(analysis.engine.as_ref());
+        let engine = Engine::of_analysis(analysis.engine.as_ref());
         let generates = |kind| matches!(kind, StageKind::Prefill | StageKind::Decode | StageKind::Mixed);
         let major = |capability: &str| capability.split('.').next()?.parse::<u32>().ok();
         let capabilities = analysis.devices.iter().filter_map(|device| device.compute_capability.as_deref());
@@ -111,7 +111,7 @@ impl Program {
 
     /// Returns the advice of its engine.
     pub(super) fn advice(&self) -> &'static Advice {
-        Advice::of(self.engine)
+        Advice::for_engine(self.engine)
     }
 
     /// Says how to fuse elementwise kernels in it.

@@ -8,7 +8,7 @@
 use super::Dtype;
 use Arch::{Ada, Ampere, Blackwell, BlackwellConsumer, Hopper, Turing, Volta};
 
-/// Kinds of arithmetic with roofs of their own.
+/// Kinds of arithmetic, each with a roof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WorkKind {
     /// Double precision.
@@ -150,7 +150,7 @@ static TENSOR: [TensorCounter; 15] = tensor_counters! {
 
 impl Arch {
     /// The generation of a compute capability; `None` for one that is not known here.
-    pub fn of(compute_capability: (u8, u8)) -> Option<Self> {
+    pub fn with_capability(compute_capability: (u8, u8)) -> Option<Self> {
         Some(match compute_capability {
             (7, 0 | 2) => Volta,
             (7, 5) => Turing,

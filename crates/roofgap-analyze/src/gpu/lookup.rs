@@ -2,22 +2,16 @@
 
 use super::GpuFacts;
 use roofgap_trace::Device;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 /// Why a device has no facts: never the nearest row.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnknownGpu(String);
 
-/// Returns every GPU in the table.
-pub fn all() -> Result<&'static [GpuFacts], UnknownGpu> {
-    static TABLE: OnceLock<Result<Vec<GpuFacts>, UnknownGpu>> = OnceLock::new();
-    let parsed = TABLE.get_or_init(|| {
-        serde_json::from_str(include_str!("gpus.json"))
-            .map_err(|error| UnknownGpu(format!("the built-in table of GPUs cannot be read: {error}")))
-    });
-    parsed.as_deref().map_err(Clone::clone)
-}
+/// Every GPU in the table, which the tests read.
+pub static TABLE: LazyLock<Vec<GpuFacts>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("gpus.json")).unwrap_or_default());
 
 /// Finds the facts of a device by the name it reports, checked against its compute capability and memory where known.
 ///
@@ -46,7 +40,7 @@ pub(super) fn row_of(device: &Device) -> Result<&'static GpuFacts, UnknownGpu> {
         let is_same = |row: &&GpuFacts| {
             (row.sms, row.compute_capability) == (sms, compute_capability) && memory_fits(row, bytes)
         };
-        let mut rows = all()?.iter().filter(is_same);
+        let mut rows = TABLE.iter().filter(is_same);
         if let (Some(only), None) = (rows.next(), rows.next()) {
             return Ok(only);
         }
@@ -57,9 +51,8 @@ pub(super) fn row_of(device: &Device) -> Result<&'static GpuFacts, UnknownGpu> {
              hardware.bandwidth_gbs"
         )));
     }
-    let rows = all()?;
     let reported = |is: &dyn Fn(&str) -> bool| -> Vec<&'static GpuFacts> {
-        rows.iter().filter(|row| row.reported.iter().any(|name| is(&canonical(name)))).collect()
+        TABLE.iter().filter(|row| row.reported.iter().any(|name| is(&canonical(name)))).collect()
     };
     let ambiguous = |rows: &[&GpuFacts]| {
         let candidates = rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -79,8 +72,8 @@ pub(super) fn row_of(device: &Device) -> Result<&'static GpuFacts, UnknownGpu> {
         )));
     };
     let fits = |row: &&GpuFacts| {
-        let is_capable =
-            compute_capability.is_none_or(|own| row.compute_capability.is_none_or(|row| row == own));
+        let is_capable = compute_capability
+            .is_none_or(|capability| row.compute_capability.is_none_or(|row| row == capability));
         is_capable && memory_bytes.is_none_or(|bytes| memory_fits(row, bytes))
     };
     let mut fitting: Vec<&GpuFacts> = named.iter().copied().filter(fits).collect();
@@ -288,7 +281,7 @@ mod tests {
 
     #[test]
     fn every_row_is_found_by_every_name_it_lists() {
-        for row in all().unwrap() {
+        for row in TABLE.iter() {
             let memory_bytes = row.memory_gb.map(|gb| (gb * 1e9) as u64);
             let device = Device {
                 compute_capability: row.compute_capability,
@@ -305,7 +298,7 @@ mod tests {
 
     #[test]
     fn every_row_names_its_source_and_how_it_is_reported() {
-        let rows = all().unwrap();
+        let rows = &*TABLE;
         assert!(rows.len() > 45);
         for row in rows {
             let is_amd = row.source.contains("AMD");
@@ -321,7 +314,7 @@ mod tests {
     #[test]
     fn fp32_follows_from_multiprocessors_and_clock() {
         let mut checked = 0;
-        for row in all().unwrap() {
+        for row in TABLE.iter() {
             let (Some(sms), Some(mhz), Some(fp32)) =
                 (row.sms, row.clock_mhz, row.dense_tflops.tflops(Dtype::Fp32))
             else {
@@ -341,7 +334,7 @@ mod tests {
     #[test]
     fn peaks_are_those_of_known_formats() {
         let is_known = |name: &&String| *name == "fp64_tensor" || name.parse::<Dtype>().is_ok();
-        for row in all().unwrap() {
+        for row in TABLE.iter() {
             let mut names = row.dense_tflops.0.keys().chain(row.sparse_tflops.0.keys());
             assert!(names.all(|name| is_known(&name)), "{}", row.name);
         }
@@ -349,7 +342,7 @@ mod tests {
 
     #[test]
     fn sparse_is_twice_dense() {
-        for row in all().unwrap() {
+        for row in TABLE.iter() {
             for dtype in [Dtype::Tf32, Dtype::Fp16, Dtype::Bf16, Dtype::Int8, Dtype::Fp8] {
                 if let (Some(dense), Some(sparse)) =
                     (row.dense_tflops.tflops(dtype), row.sparse_tflops.tflops(dtype))
@@ -362,7 +355,7 @@ mod tests {
 
     #[test]
     fn sixteen_bit_formats_have_one_rate() {
-        for row in all().unwrap() {
+        for row in TABLE.iter() {
             let peaks = [Dtype::Fp16, Dtype::Bf16].map(|dtype| row.dense_tflops.tflops(dtype));
             if let [Some(fp16), Some(bf16)] = peaks {
                 assert_eq!(fp16, bf16, "{}", row.name);
@@ -373,7 +366,7 @@ mod tests {
     /// Peaks of AMD follow from compute units, clock and FLOPs a clock of CDNA 2 and CDNA 3.
     #[test]
     fn peaks_of_amd_follow_from_units_and_clock() {
-        let of_amd = all().unwrap().iter().filter(|gpu| gpu.name.starts_with("MI"));
+        let of_amd = TABLE.iter().filter(|gpu| gpu.name.starts_with("MI"));
         let mut found = 0;
         for gpu in of_amd {
             let cdna3 = gpu.name.starts_with("MI3");

@@ -1,4 +1,4 @@
-//! Facts of GPUs: peaks, bandwidth and sizes from the publications of their makers, found by the name that a tool reports; counters and limits
+//! Facts of GPUs: peaks, bandwidth and sizes from the publications of their makers, by the name that a tool reports; counters and limits
 //! of each architecture.
 //!
 //! An unknown GPU has no peak: [`lookup`] answers with a reason instead of a guess.
@@ -80,7 +80,7 @@ pub struct GpuFacts {
     pub stated_source: Option<String>,
     /// Reason why the device is not in the table.
     pub unknown: Option<String>,
-    /// Ratio of the device's own clock to the published one; 1 where unknown.
+    /// Ratio of the clock of the device to the published one; 1 where unknown.
     #[serde(skip, default = "one")]
     pub clock_ratio: f64,
     /// Part of that ratio that is the clock, and not the number of multiprocessors.
@@ -135,10 +135,10 @@ impl GpuFacts {
         account: Option<&Account>,
         limits: UserLimits,
     ) -> Result<Self, &'static str> {
-        let own = account.and_then(|account| account.device.as_ref());
-        let is_cpu = own.and_then(|device| device.kind.as_deref()) == Some("cpu");
+        let ran_on = account.and_then(|account| account.device.as_ref());
+        let is_cpu = ran_on.and_then(|device| device.kind.as_deref()) == Some("cpu");
         if let Some(peak) = account.filter(|_| is_cpu).and_then(|account| account.peak.as_ref()) {
-            let name = own.and_then(|device| device.name.as_deref()).unwrap_or("this CPU");
+            let name = ran_on.and_then(|device| device.name.as_deref()).unwrap_or("this CPU");
             let measured = Self::measured(name, peak.flops_per_s, peak.bytes_per_s, &peak.how);
             return Ok(measured.with_user_limits(limits));
         }
@@ -208,15 +208,15 @@ impl GpuFacts {
         self
     }
 
-    /// The same facts with what the capture says of its own device: its bandwidth replaces the published one, and the
+    /// The same facts with what the capture says of its device: its bandwidth replaces the published one, and the
     /// peaks follow its clock and its number of multiprocessors where the published ones are known too.
     pub(crate) fn on_device(mut self, device: &Device) -> Self {
         if let Some(bandwidth) = usable(device.bandwidth_bytes_per_s.map(|b| b as f64 / 1e9)) {
             self.bandwidth_gbs = Some(bandwidth);
             self.bandwidth_source = Some("as the device reports it".to_owned());
         }
-        let ratio = |own: Option<f64>, published: Option<f64>| {
-            usable(own).zip(usable(published)).map_or(1.0, |(own, published)| own / published)
+        let ratio = |reported: Option<f64>, published: Option<f64>| {
+            usable(reported).zip(usable(published)).map_or(1.0, |(reported, published)| reported / published)
         };
         let clock = ratio(device.clock_hz.map(|hertz| hertz as f64 / 1e6), self.clock_mhz);
         self.own_clock = clock;
@@ -356,8 +356,8 @@ impl FromStr for Dtype {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let lower = text.trim().to_ascii_lowercase();
         let wanted = lower.strip_prefix("torch.").unwrap_or(&lower);
-        let found = FORMATS.iter().find(|(_, name, _, others)| *name == wanted || others.contains(&wanted));
-        found.map(|(dtype, ..)| *dtype).ok_or_else(|| UnknownDtype(text.to_owned()))
+        let format = FORMATS.iter().find(|(_, name, _, others)| *name == wanted || others.contains(&wanted));
+        format.map(|(dtype, ..)| *dtype).ok_or_else(|| UnknownDtype(text.to_owned()))
     }
 }
 
@@ -380,7 +380,7 @@ pub(crate) struct CopyLinks {
 
 impl CopyLinks {
     /// Finds the links of a device in the table of GPUs.
-    pub fn of(device: &Device, limits: UserLimits) -> Self {
+    pub fn on_device(device: &Device, limits: UserLimits) -> Self {
         let facts = GpuFacts::of_device(device, limits);
         let host = facts
             .host_link
@@ -474,7 +474,7 @@ mod link_tests {
 
     #[test]
     fn every_link_of_the_table_has_a_peak() {
-        let rows = super::lookup::all().unwrap();
+        let rows = &*super::lookup::TABLE;
         let links: Vec<&str> = rows.iter().filter_map(|row| row.host_link.as_deref()).collect();
         assert!(links.len() > 35, "{}", links.len());
         for link in links {
@@ -484,21 +484,21 @@ mod link_tests {
 
     #[test]
     fn a_device_that_is_not_known_has_no_links() {
-        let unknown = CopyLinks::of(&Device::default(), UserLimits::default());
+        let unknown = CopyLinks::on_device(&Device::default(), UserLimits::default());
         assert_eq!(unknown, CopyLinks::default());
         let h200 = Device {
             name: Some("NVIDIA H200".into()),
             compute_capability: Some((9, 0)),
             ..Device::default()
         };
-        let links = CopyLinks::of(&h200, UserLimits::default());
+        let links = CopyLinks::on_device(&h200, UserLimits::default());
         assert_eq!(links.peak(CopyKind::HostToDevice).unwrap().name, "PCIe 5.0 x16");
         assert_eq!(links.peak(CopyKind::DeviceToDevice).unwrap().bytes_per_s, 2.4e12);
         assert_eq!(links.peak(CopyKind::PeerToPeer), None);
         let peer = |name: &str, capability| {
             let device =
                 Device { name: Some(name.into()), compute_capability: Some(capability), ..Device::default() };
-            let links = CopyLinks::of(&device, UserLimits::default());
+            let links = CopyLinks::on_device(&device, UserLimits::default());
             links.peer.as_ref().map(|link| (link.name.clone(), (link.bytes_per_s / 1e9).round()))
         };
         assert_eq!(peer("NVIDIA H200", (9, 0)), Some(("NVLink".to_owned(), 450.0)));
@@ -543,9 +543,9 @@ mod tests {
         let facts = h200().with_user_limits(limits);
         assert_eq!(facts.peak(Dtype::Fp4).unwrap().flops_per_s, 1e14);
         assert_eq!(facts.bandwidth().unwrap(), (5e10, "set by the user"));
-        let own = GpuFacts::named("prototype", SET_BY_USER).with_user_limits(limits);
-        assert_eq!(own.peak(Dtype::Bf16).unwrap().source, "set by the user");
-        assert_eq!(own.bandwidth().unwrap().0, 5e10);
+        let prototype = GpuFacts::named("prototype", SET_BY_USER).with_user_limits(limits);
+        assert_eq!(prototype.peak(Dtype::Bf16).unwrap().source, "set by the user");
+        assert_eq!(prototype.bandwidth().unwrap().0, 5e10);
     }
 
     #[test]

@@ -4,40 +4,7 @@ use crate::result::{Analysis, DeviceInfo};
 
 /// Words and phrases of CUDA, and those of ROCm in their place. PyTorch calls its module `torch.cuda` on both. Counters of ROCm are not
 /// read, so that no text may ask for them.
-const ROCM: [(&str, &str); 23] = [
-    ("CUDA graph", "HIP graph"),
-    ("CUDA cores", "vector units"),
-    ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
-    (", CUDA_MODULE_LOADING=EAGER", ""),
-    ("tensor cores", "matrix cores"),
-    ("multiprocessor", "compute unit"),
-    ("NVLink", "Infinity Fabric"),
-    ("NCCL", "RCCL"),
-    ("cudaStream", "hipStream"),
-    ("cudaMem", "hipMem"),
-    ("cudaMalloc", "hipMalloc"),
-    ("cudaHostAlloc", "hipHostMalloc"),
-    ("(nsys --trace=osrt, or stacks)", "(stacks)"),
-    (
-        "the native collector (profiling.timeline=native), run.mode=light, or nsys with --trace=cuda,nvtx",
-        "torch.profiler without stacks, shapes and memory",
-    ),
-    (
-        "Use the native collector (profiling.timeline=native), run.mode=light, or fewer traced interfaces in nsys.",
-        "Use torch.profiler without stacks, shapes and memory.",
-    ),
-    (
-        "counters of ncu, as a second input beside this capture or from `roofgap profile` with ncu",
-        "counters, and those of rocprofv3 are not read",
-    ),
-    (" Counters of ncu tell which.", ""),
-    ("Provide ncu counters and ", "Provide "),
-    (" Provide ncu counters to see how far they are from the hardware's roof.", ""),
-    ("the model, or counters (ncu)", "the model"),
-    ("inside the GPU (ncu)", "inside the GPU (those of rocprofv3 are not read)"),
-    ("give an ncu report beside the capture", "those of rocprofv3 are not read"),
-    ("there is no ncu report", "they are rules of ncu, for GPUs of NVIDIA"),
-];
+const ROCM: &str = include_str!("../../texts/rocm.tsv");
 
 /// Puts texts of this program into the words of the vendor of the devices.
 pub fn reword<'a>(devices: &[DeviceInfo], texts: impl IntoIterator<Item = &'a mut String>) {
@@ -51,7 +18,7 @@ pub fn reword<'a>(devices: &[DeviceInfo], texts: impl IntoIterator<Item = &'a mu
         return;
     }
     for text in texts {
-        for (cuda, rocm) in ROCM {
+        for (cuda, rocm) in ROCM.lines().filter_map(|line| line.split_once('\t')) {
             *text = replaced(text, cuda, rocm);
         }
     }
@@ -72,7 +39,8 @@ fn replaced(text: &str, phrase: &str, new: &str) -> String {
 /// Puts the findings and reasons of an analysis into the words of the vendor of its devices.
 pub fn reword_analysis(analysis: &mut Analysis) {
     let findings = analysis.findings.iter_mut();
-    let findings = findings.flat_map(|own| [&mut own.title, &mut own.action, &mut own.disproof]);
+    let findings =
+        findings.flat_map(|finding| [&mut finding.title, &mut finding.action, &mut finding.disproof]);
     reword(&analysis.devices, findings.chain(analysis.reasons.iter_mut().map(|reason| &mut reason.why)));
 }
 

@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::engines::ENGINES;
+use crate::engines::part_of;
 use crate::gpu::UserLimits;
 use crate::result::{HostCall, HostFunction, HostIdle, HostKind, Stage};
 use crate::stages::StageIndex;
@@ -145,7 +145,7 @@ impl<'t> HostJoin<'t> {
     fn part(&self, node: u32) -> Option<String> {
         let frame = self.frame(node);
         let (function, file) = (self.trace.names.get(frame.function), self.trace.names.get(frame.file));
-        ENGINES.iter().find_map(|engine| Some(format!("{} {}", engine.name, engine.part_of(file, function)?)))
+        part_of(file, function)
     }
 
     /// Returns the stacks of one stage with idle time of their own.

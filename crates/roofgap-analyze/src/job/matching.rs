@@ -3,6 +3,7 @@
 use super::record::RankRecord;
 use super::{by_number, spans};
 use crate::communication::RankCollective;
+use crate::result::NotKnown;
 use roofgap_base::stats::median;
 use roofgap_trace::Ns;
 use rustc_hash::FxHashMap;
@@ -66,13 +67,13 @@ impl<'r> Meeting<'r> {
     }
 
     /// Returns the collective as the rank of a column ran it.
-    pub fn own(&self, column: usize) -> &'r RankCollective {
+    pub fn collective(&self, column: usize) -> &'r RankCollective {
         &self.records[self.rank(column)].collectives[self.rows[column]]
     }
 
     /// Returns its start in the clock of the reference. Times of a rank whose clock is not known cannot be compared.
     pub fn start(&self, column: usize) -> Ns {
-        self.own(column).start - self.clocks[self.rank(column)].map_or(0, |clock| clock.offset_ns)
+        self.collective(column).start - self.clocks[self.rank(column)].map_or(0, |clock| clock.offset_ns)
     }
 
     /// Returns the last start, and its column.
@@ -113,7 +114,7 @@ pub fn match_collectives(records: &[RankRecord]) -> Matched {
     for ((label, members), ranks) in groups {
         match match_group(records, label, members, &ranks) {
             Ok(sets) => matched.sets.extend(sets),
-            Err(why) => matched.unmatched.push(why),
+            Err(why) => matched.unmatched.push(why.into()),
         }
     }
     matched
@@ -124,7 +125,7 @@ fn match_group(
     label: &str,
     members: &[u32],
     ranks: &[RankRows],
-) -> Result<Vec<MatchedSet>, String> {
+) -> Result<Vec<MatchedSet>, NotKnown> {
     let row = |at: usize, row: usize| -> &RankCollective { &records[at].collectives[row] };
     let names: Vec<u32> = ranks.iter().map(|(at, _)| records[*at].rank()).collect();
     let group = if label.is_empty() { "an unknown group".to_owned() } else { format!("group {label}") };
@@ -138,7 +139,8 @@ fn match_group(
             _ => Err(format!(
                 "the collectives of {group} are on rank {} alone of the ranks given",
                 spans(&names)
-            )),
+            )
+            .into()),
         };
     }
     let size = first_rows.iter().map(|&at| row(*first, at).group_size).max().unwrap_or(0);
@@ -146,13 +148,14 @@ fn match_group(
         return Err(format!(
             "{} ranks name {group} of {size} ranks, and the captures do not list the ranks of each",
             ranks.len()
-        ));
+        )
+        .into());
     }
     let (rows, by_sequence): (Vec<Vec<usize>>, bool) = match numbered(records, ranks) {
         Some(numbered) => {
             let of_all = |at: &usize| {
-                let own = row(*first, *at);
-                let key = (own.collective, own.sequence?);
+                let collective = row(*first, *at);
+                let key = (collective.collective, collective.sequence?);
                 numbered.iter().map(|rows| rows.get(&key).copied()).collect()
             };
             (first_rows.iter().filter_map(of_all).collect(), true)
@@ -162,7 +165,7 @@ fn match_group(
                 rows.iter().map(|at_row| row(*at, *at_row).collective).collect()
             };
             let of_first = kinds(&ranks[0]);
-            let same = ranks.iter().all(|own| kinds(own) == of_first);
+            let same = ranks.iter().all(|rank| kinds(rank) == of_first);
             let of_all = |number| ranks.iter().map(|(_, rows)| rows[number]).collect();
             (if same { (0..first_rows.len()).map(of_all).collect() } else { Vec::new() }, false)
         }
@@ -172,7 +175,7 @@ fn match_group(
             true => "have no sequence number in common",
             false => "differ in number or order, without sequence numbers to tell which belong together",
         };
-        return Err(format!("the collectives of {group} on ranks {} {why}", spans(&names)));
+        return Err(format!("the collectives of {group} on ranks {} {why}", spans(&names)).into());
     }
     let mut sets: BTreeMap<&'static str, MatchedSet> = BTreeMap::new();
     for rows in rows {
@@ -196,8 +199,8 @@ type Numbered = BTreeMap<(&'static str, u64), usize>;
 fn numbered(records: &[RankRecord], ranks: &[RankRows]) -> Option<Vec<Numbered>> {
     let of_rank = |(at, rows): &RankRows| {
         by_number(rows.iter().map(|row| {
-            let own = &records[*at].collectives[*row];
-            (own.sequence.map(|sequence| (own.collective, sequence)), *row)
+            let collective = &records[*at].collectives[*row];
+            (collective.sequence.map(|sequence| (collective.collective, sequence)), *row)
         }))
     };
     ranks.iter().map(of_rank).collect()
@@ -256,7 +259,7 @@ pub fn align(records: &[RankRecord], sets: &[MatchedSet]) -> Vec<Option<Clock>> 
         if changed {
             continue;
         }
-        // A part of the job that shares no collective with the others has a reference of its own.
+        // A part of the job that shares no collective with the others has another reference.
         let apart = sets.iter().flat_map(|set| &set.ranks).filter(|at| clocks[**at].is_none()).min();
         let Some(&apart) = apart else {
             return clocks;
@@ -273,14 +276,14 @@ fn estimate(records: &[RankRecord], set: &MatchedSet, base: usize, rank: usize) 
     let pairs = || {
         set.rows.iter().map(|rows| {
             let base = &records[set.ranks[base]].collectives[rows[base]];
-            let own = &records[set.ranks[rank]].collectives[rows[rank]];
-            (base, own)
+            let other = &records[set.ranks[rank]].collectives[rows[rank]];
+            (base, other)
         })
     };
-    let offset = median(&mut pairs().map(|(base, own)| own.end - base.end).collect::<Vec<Ns>>())?;
-    let spread = pairs().map(|(base, own)| (own.end - base.end - offset).abs()).max()?;
-    let least = pairs().map(|(base, own)| own.start - base.end).max()?;
-    let most = pairs().map(|(base, own)| own.end - base.start).min()?;
+    let offset = median(&mut pairs().map(|(base, other)| other.end - base.end).collect::<Vec<Ns>>())?;
+    let spread = pairs().map(|(base, other)| (other.end - base.end - offset).abs()).max()?;
+    let least = pairs().map(|(base, other)| other.start - base.end).max()?;
+    let most = pairs().map(|(base, other)| other.end - base.start).min()?;
     let error = if (least..=most).contains(&offset) {
         spread.min((offset - least).max(most - offset))
     } else {

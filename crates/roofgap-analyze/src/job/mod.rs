@@ -39,13 +39,13 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, records: Vec<RankRec
         matched.unmatched.push(NO_COLLECTIVES.to_owned());
     }
     let clocks = align(&records, &matched.sets);
-    let waits = Waits::of(&records, &matched.sets, &clocks);
+    let waits = Waits::new(&records, &matched.sets, &clocks);
     let stragglers = stragglers(&records, &waits);
     let (experts, experts_reason) = balance(&records, &matched.sets, &clocks);
     let (transfers, unmatched) = transfers::find(&records, &clocks);
     reasons.extend(unmatched);
     let utilisation = utilisation_of_job(&records, world_size);
-    let utilisation = utilisation.map_err(|why| reasons.push(why)).unwrap_or_default();
+    let utilisation = utilisation.map_err(|why| reasons.push(why.into())).unwrap_or_default();
     let shown = records.iter().position(|record| record.rank() == shown_rank);
     // Waits are not known without clocks.
     let waited_ns = shown

@@ -4,7 +4,7 @@ use crate::analyze::Analyzed;
 use crate::communication::{RankCollective, RankTransfer, collectives, expert_names, recorded, transfers};
 use crate::names::{Family, family, kernel_names};
 use crate::ranks;
-use crate::result::{RankActivity, RankInfo, Stage, StageUtilisation};
+use crate::result::{NotKnown, RankActivity, RankInfo, Stage, StageUtilisation};
 use crate::timeline::IntervalSet;
 use roofgap_trace::{NameId, Ns, OpKind, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -49,7 +49,7 @@ pub struct Spent {
 
 impl Spent {
     /// Takes the peak of all devices from the utilisation over the time.
-    fn of(work: f64, by_wall_pct: f64, elapsed_ns: i64) -> Option<Self> {
+    fn new(work: f64, by_wall_pct: f64, elapsed_ns: i64) -> Option<Self> {
         let seconds = elapsed_ns as f64 / 1e9;
         (work > 0.0 && by_wall_pct > 0.0 && seconds > 0.0).then(|| Self {
             work,
@@ -86,7 +86,7 @@ impl RankRecord {
                 .filter(|group| !group.ranks.is_empty())
                 .map(|group| (group.label(), group.ranks.clone()))
                 .collect(),
-            stages: analysis.stages.iter().map(StageCost::of).collect(),
+            stages: analysis.stages.iter().map(StageCost::new).collect(),
             has_experts: expert_names(trace).is_some(),
             collectives,
             transfers,
@@ -116,13 +116,13 @@ fn known_utilisation(stage: &str, mfu_pct: Option<f64>, mbu_pct: Option<f64>) ->
 }
 
 impl StageCost {
-    fn of(stage: &Stage) -> Self {
+    fn new(stage: &Stage) -> Self {
         let mut kernels = FxHashMap::default();
         for kernel in stage.kernels.iter().filter(|kernel| kernel.family != Family::Communication) {
             // A kernel has a row for each device.
             *kernels.entry(kernel.name.clone()).or_default() += kernel.total_ns;
         }
-        let spent = |work, by_wall_pct| Spent::of(work, by_wall_pct, stage.elapsed_ns());
+        let spent = |work, by_wall_pct| Spent::new(work, by_wall_pct, stage.elapsed_ns());
         Self {
             name: stage.name.clone(),
             elapsed_ns: stage.elapsed_ns(),
@@ -172,7 +172,7 @@ pub fn activity(trace: &Trace) -> Option<RankActivity> {
 pub fn utilisation_of_job(
     records: &[RankRecord],
     world_size: Option<u32>,
-) -> Result<Vec<StageUtilisation>, String> {
+) -> Result<Vec<StageUtilisation>, NotKnown> {
     let Some(first) = records.first() else {
         return Ok(Vec::new());
     };
@@ -181,11 +181,13 @@ pub fn utilisation_of_job(
         return Ok(Vec::new());
     }
     if world_size.is_none_or(|size| size as usize != records.len()) {
-        return Err("MFU and MBU of the job need every rank of it".to_owned());
+        return Err("MFU and MBU of the job need every rank of it".into());
     }
     if let Some(without) = records.iter().find(|record| !known(record)) {
         let rank = without.rank();
-        return Err(format!("MFU and MBU of the job are not known, because those of rank {rank} are not"));
+        return Err(
+            format!("MFU and MBU of the job are not known, because those of rank {rank} are not").into()
+        );
     }
     let rows = first.stages.iter().filter_map(|stage| {
         let mfu_pct = together(records, &stage.name, |stage| stage.flops);
@@ -199,10 +201,10 @@ fn together(records: &[RankRecord], name: &str, spent: fn(&StageCost) -> Option<
     let (mut work, mut peak_per_s, mut seconds) = (0.0, 0.0, 0.0_f64);
     for record in records {
         let stage = record.stages.iter().find(|stage| stage.name == name)?;
-        let own = spent(stage)?;
-        work += own.work;
-        peak_per_s += own.peak_per_s;
-        seconds = seconds.max(own.seconds);
+        let stage_spent = spent(stage)?;
+        work += stage_spent.work;
+        peak_per_s += stage_spent.peak_per_s;
+        seconds = seconds.max(stage_spent.seconds);
     }
     Some(100.0 * work / (peak_per_s * seconds))
 }

@@ -20,11 +20,11 @@ pub fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> (Vec<MatchedTra
     for record in records {
         for transfer in &record.transfers {
             let group = record.groups.get(&transfer.group).map_or("", String::as_str);
-            let (own, peer) = (record.rank(), transfer.peer);
+            let (rank, peer) = (record.rank(), transfer.peer);
             if transfer.sends {
-                pairs.entry((own, peer, group)).or_default().sends.push(transfer);
+                pairs.entry((rank, peer, group)).or_default().sends.push(transfer);
             } else {
-                pairs.entry((peer, own, group)).or_default().receives.push(transfer);
+                pairs.entry((peer, rank, group)).or_default().receives.push(transfer);
             }
         }
     }

@@ -36,7 +36,7 @@ pub struct Waits {
 
 impl Waits {
     /// Compares the aligned starts of matched collectives. A spread that is not above the error of the clocks is no skew.
-    pub fn of(records: &[RankRecord], sets: &[MatchedSet], clocks: &[Option<Clock>]) -> Self {
+    pub fn new(records: &[RankRecord], sets: &[MatchedSet], clocks: &[Option<Clock>]) -> Self {
         let mut waits = Self { waited_ns: vec![None; records.len()], ..Self::default() };
         for set in sets {
             let row = waits.add(records, set, clocks);
@@ -71,10 +71,12 @@ impl Waits {
         let (mut skew_sum, mut skew_max): (Ns, Ns) = (0, 0);
         for meeting in set.meetings(records, clocks) {
             let columns = meeting.columns();
-            let own = |column: usize| meeting.own(column);
-            let place = |column: usize| (meeting.rank(column), own(column).stage);
-            sum.latency_ns += columns.clone().map(|at| own(at).end - own(at).start).min().unwrap_or(0);
-            sum.bytes = sum.bytes.zip(own(0).bytes).and_then(|(sum, own)| sum.checked_add(own));
+            let collective = |column: usize| meeting.collective(column);
+            let place = |column: usize| (meeting.rank(column), collective(column).stage);
+            sum.latency_ns +=
+                columns.clone().map(|at| collective(at).end - collective(at).start).min().unwrap_or(0);
+            sum.bytes =
+                sum.bytes.zip(collective(0).bytes).and_then(|(sum, collective)| sum.checked_add(collective));
             for column in columns.clone() {
                 self.late.entry(place(column)).or_default().count += 1;
             }
@@ -89,7 +91,7 @@ impl Waits {
             }
             let mut others = Vec::with_capacity(set.ranks.len());
             for column in columns.filter(|column| *column != last) {
-                let waited = (last_start - meeting.start(column)).min(own(column).exposed_ns);
+                let waited = (last_start - meeting.start(column)).min(collective(column).exposed_ns);
                 others.push(waited);
                 let in_all = self.waited_ns[meeting.rank(column)].get_or_insert(0);
                 let in_stage = &mut self.late.entry(place(column)).or_default().waited_ns;
@@ -115,12 +117,13 @@ impl Waits {
 
     /// Returns the exposed time that a rank waited for others, by stage.
     pub fn by_stage(&self, at: usize, record: &RankRecord) -> FxHashMap<String, Ns> {
-        let own = self.late.iter().filter(|((rank, _), _)| *rank == at);
-        own.filter_map(|((_, stage), late)| {
-            let stage = record.stages.get((*stage)?)?;
-            Some((stage.name.clone(), late.waited_ns))
-        })
-        .collect()
+        let of_rank = self.late.iter().filter(|((rank, _), _)| *rank == at);
+        of_rank
+            .filter_map(|((_, stage), late)| {
+                let stage = record.stages.get((*stage)?)?;
+                Some((stage.name.clone(), late.waited_ns))
+            })
+            .collect()
     }
 
     /// Adds the sums of a rank.
@@ -140,46 +143,50 @@ const LEAST_PART: i64 = 200;
 
 /// Lists the ranks for which others wait, most time first.
 pub fn stragglers(records: &[RankRecord], waits: &Waits) -> Vec<Straggler> {
-    let mut found = Vec::new();
+    let mut stragglers = Vec::new();
     for ((at, stage), late) in &waits.late {
         let record = &records[*at];
-        let own = stage.and_then(|stage| record.stages.get(stage));
-        let least = own.map_or(0, |own| own.elapsed_ns / LEAST_PART);
+        let own_stage = stage.and_then(|stage| record.stages.get(stage));
+        let least = own_stage.map_or(0, |own_stage| own_stage.elapsed_ns / LEAST_PART);
         if late.waited_for_ns <= least {
             continue;
         }
-        let others: Vec<&StageCost> = own
-            .map(|own| {
+        let others: Vec<&StageCost> = own_stage
+            .map(|own_stage| {
                 let same = |other: &RankRecord| other.rank() != record.rank();
                 let ranks = records.iter().filter(|other| same(other));
-                ranks.filter_map(|other| other.stages.iter().find(|stage| stage.name == own.name)).collect()
+                ranks
+                    .filter_map(|other| other.stages.iter().find(|stage| stage.name == own_stage.name))
+                    .collect()
             })
             .unwrap_or_default();
-        let kernel = own.and_then(|own| slower_kernel(own, &others));
+        let kernel = own_stage.and_then(|own_stage| slower_kernel(own_stage, &others));
         let idle: Option<Vec<i64>> = others.iter().map(|other| other.idle_ns).collect();
-        let idle = idle.and_then(|mut idle| median(&mut idle)).zip(own.and_then(|own| own.idle_ns));
-        found.push(Straggler {
+        let idle = idle
+            .and_then(|mut idle| median(&mut idle))
+            .zip(own_stage.and_then(|own_stage| own_stage.idle_ns));
+        stragglers.push(Straggler {
             rank: record.rank(),
-            stage: own.map(|own| own.name.clone()),
+            stage: own_stage.map(|own_stage| own_stage.name.clone()),
             last_count: late.last_count,
             collective_count: late.count,
             waited_for_ns: late.waited_for_ns,
             kernel: kernel.as_ref().map(|(name, _)| name.clone()),
             kernel_excess_ns: kernel.map(|(_, excess)| excess),
-            idle_excess_ns: idle.map(|(others, own)| own - others),
+            idle_excess_ns: idle.map(|(others, own_stage)| own_stage - others),
         });
     }
-    found.sort_by_key(|straggler| (Reverse(straggler.waited_for_ns), straggler.rank));
-    found
+    stragglers.sort_by_key(|straggler| (Reverse(straggler.waited_for_ns), straggler.rank));
+    stragglers
 }
 
 /// Returns the kernel that takes most time above the median of the other ranks, and that time.
-fn slower_kernel(own: &StageCost, others: &[&StageCost]) -> Option<(String, i64)> {
+fn slower_kernel(slower: &StageCost, others: &[&StageCost]) -> Option<(String, i64)> {
     if others.is_empty() {
         return None;
     }
     let total = |kernels: &FxHashMap<String, i64>, name: &str| kernels.get(name).copied().unwrap_or(0);
-    let excess = own.kernels.iter().filter_map(|(name, own_ns)| {
+    let excess = slower.kernels.iter().filter_map(|(name, own_ns)| {
         let mut others: Vec<i64> = others.iter().map(|other| total(&other.kernels, name)).collect();
         Some((own_ns - median(&mut others)?, name))
     });
@@ -231,13 +238,13 @@ fn add(
     let clock_error = set.clock_error(clocks);
     for meeting in set.meetings(records, clocks) {
         let columns = meeting.columns();
-        let experts = |column: usize| meeting.own(column).experts_ns;
+        let experts = |column: usize| meeting.collective(column).experts_ns;
         let total: Ns = columns.clone().map(experts).sum();
         let slowest = columns.clone().max_by_key(|column| (experts(*column), Reverse(*column)));
         let Some(slowest) = slowest.filter(|_| total != 0) else {
             continue;
         };
-        let stage = meeting.own(0).stage.and_then(|stage| records[meeting.rank(0)].stages.get(stage));
+        let stage = meeting.collective(0).stage.and_then(|stage| records[meeting.rank(0)].stages.get(stage));
         let sum = sums.entry(stage.map(|stage| stage.name.clone())).or_default();
         let mean = total as f64 / set.ranks.len() as f64;
         sum.sections += 1;
@@ -253,7 +260,7 @@ fn add(
         };
         let last = meeting.last().map_or(0, |(start, _)| start);
         let waited = |column: usize| match last - meeting.start(column) {
-            skew if skew > clock_error => skew.min(meeting.own(column).exposed_ns),
+            skew if skew > clock_error => skew.min(meeting.collective(column).exposed_ns),
             _ => 0,
         };
         let waits = columns.clone().map(waited);

@@ -1,7 +1,8 @@
 use super::*;
+use crate::engines::knob::flag;
 use crate::findings;
 use crate::model;
-use crate::result::{EngineInfo, OutputEffect, Stage};
+use crate::result::{EngineInfo, Finding, Knob, KnobChange, OutputEffect, Stage, StageKind};
 use serde_json::json;
 
 fn finding(id: &str, stage: &str, evidence: serde_json::Value) -> Finding {
@@ -204,12 +205,15 @@ fn prompts_are_read_in_smaller_chunks() {
 }
 
 #[test]
-fn every_finding_of_the_table_exists_and_ids_are_unique() {
-    let mut seen = std::collections::BTreeSet::new();
-    for rule in rules() {
-        assert!(seen.insert(rule.id), "{} twice", rule.id);
-        for id in rule.findings {
-            assert!(findings::explain(id).is_some(), "{}: no finding {id}", rule.id);
-        }
+fn each_knob_has_a_text_and_each_text_a_knob() {
+    let engines = crate::engines::ENGINES.into_iter().flat_map(|engine| engine.knobs);
+    let rules: Vec<&str> = EMBEDDED.iter().chain(engines).map(|rule| rule.id).collect();
+    let texts: Vec<&str> = FACTS.iter().map(|facts| facts.id).collect();
+    assert_eq!(rules, texts);
+    let text = include_str!("../../texts/knobs.md");
+    for (facts, (_, section)) in FACTS.iter().zip(sections(text, "\n## ")) {
+        assert_eq!(facts.output.as_str(), setting(section, "output"), "{}", facts.id);
+        assert!(!facts.title.is_empty() && !facts.applies.is_empty(), "{}", facts.id);
+        assert!(facts.findings.iter().all(|id| findings::explain(id).is_some()), "{}", facts.id);
     }
 }

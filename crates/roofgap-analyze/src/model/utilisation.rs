@@ -6,7 +6,7 @@ use crate::gpu::{Dtype, GpuFacts};
 use crate::names::Family;
 use crate::numbers::time;
 use crate::ranks::ModelShare;
-use crate::result::{About, Analysis, Mbu, Mfu, Reason, Stage, StageKind, Whole};
+use crate::result::{About, Analysis, Mbu, Mfu, NotKnown, Reason, Stage, StageKind, Whole};
 use crate::stages::{AllOfStage, StageIndex};
 
 /// The time of a stage, all instances together.
@@ -23,7 +23,7 @@ pub struct StageTime {
 impl StageTime {
     /// Returns an amount of work in % of what `devices` of this rate do in the wall time, and one in the busy time. More than 100 %
     /// is an error.
-    fn percent(&self, amount: f64, rate: f64, devices: f64) -> Result<(f64, Option<f64>), String> {
+    fn percent(&self, amount: f64, rate: f64, devices: f64) -> Result<(f64, Option<f64>), NotKnown> {
         let percent = |ns: i64, devices: f64| {
             let seconds = ns as f64 / 1e9;
             (ns > 0).then(|| 100.0 * amount / (seconds * devices * rate))
@@ -31,7 +31,7 @@ impl StageTime {
         let wall = percent(self.wall_ns, devices).ok_or("the wall time of the stage is 0")?;
         let busy = self.busy_ns.and_then(|ns| percent(ns, 1.0));
         match wall > 100.0 || busy.is_some_and(|pct| pct > 100.0) {
-            true => Err(BEYOND_PEAK.to_owned()),
+            true => Err(BEYOND_PEAK.into()),
             false => Ok((wall, busy)),
         }
     }
@@ -41,7 +41,7 @@ impl StageTime {
 ///
 /// # Errors
 /// Says which value is missing.
-pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> Result<Mfu, String> {
+pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> Result<Mfu, NotKnown> {
     let peak = gpu.peak(dtype).ok_or_else(|| {
         gpu.why_unknown(|name| {
             format!("no dense {dtype} peak is known for {name}: set hardware.peak_tflops to give one")
@@ -71,7 +71,7 @@ pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> R
 ///
 /// # Errors
 /// Says which value is missing.
-pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<Mbu, String> {
+pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<Mbu, NotKnown> {
     let (bandwidth, source) = gpu.bandwidth().ok_or_else(|| {
         gpu.why_unknown(|name| {
             format!("no memory bandwidth is known for {name}: set hardware.bandwidth_gbs to give one")
@@ -199,24 +199,24 @@ impl<'a> WorkFacts<'a> {
         at: usize,
         stage: &Stage,
         one_device: bool,
-    ) -> Result<(StageWork, &'a GpuFacts, Dtype, StageTime), String> {
+    ) -> Result<(StageWork, &'a GpuFacts, Dtype, StageTime), NotKnown> {
         let engine = stage.tokens.is_some().then(|| self.index.engine_steps(at));
         let kind = match stage.kind {
             kind @ (StageKind::Decode | StageKind::Prefill) => kind,
             _ if engine.is_some() => StageKind::Prefill,
-            _ => return Err(OTHER_STAGE.to_owned()),
+            _ => return Err(OTHER_STAGE.into()),
         };
         let share_known = matches!(self.share, ModelShare::TensorParallel { .. });
         if one_device && !share_known && stage.kernels.iter().any(|k| k.family == Family::Communication) {
-            return Err(ONE_OF_SEVERAL.to_owned());
+            return Err(ONE_OF_SEVERAL.into());
         }
         let all = self.all_of(at, stage);
         if all.is_some() && stage.closes_early() {
-            return Err(PART_CLOSES_EARLY.to_owned());
+            return Err(PART_CLOSES_EARLY.into());
         }
         let (model, gpu) = (self.model?, self.gpu?);
         if let ModelShare::Unknown(why) = self.share {
-            return Err(why.clone());
+            return Err(why.as_str().into());
         }
         let work = match engine {
             Some(steps) => model.engine_work(&stage.name, steps)?,
@@ -249,7 +249,7 @@ impl<'a> WorkFacts<'a> {
 }
 
 /// Returns a utilisation, or notes the reason why it is not known.
-fn known_or<T>(reasons: &mut Vec<Reason>, about: About, value: Result<T, String>) -> Option<T> {
+fn known_or<T>(reasons: &mut Vec<Reason>, about: About, value: Result<T, NotKnown>) -> Option<T> {
     value.map_err(|why| reasons.push(Reason::new(about, why))).ok()
 }
 

@@ -1,5 +1,6 @@
 //! Short names that differ for different kernels.
 
+use super::family::is_word;
 use super::short::{MOST, Parts, clean, fit, readable, short_name};
 use crate::counters::canonical;
 use crate::result::{Analysis, Kernel};
@@ -13,26 +14,6 @@ const LEAST_DETAIL: usize = 20;
 
 /// Length from which on a word is split at its underscores.
 const LONG_WORD: usize = 24;
-
-/// Words that hardly tell kernels apart: namespaces, qualifiers and wrappers. They are compared last.
-const EMPTY_WORDS: [&str; 16] = [
-    "at",
-    "native",
-    "c10",
-    "std",
-    "thrust",
-    "cuda_cub",
-    "cub",
-    "core",
-    "detail",
-    "const",
-    "unsigned",
-    "void",
-    "gpu_kernel_impl",
-    "gpu_kernel_impl_nocast",
-    "TensorIteratorBase",
-    "TensorIterator",
-];
 
 /// The most words of a name that are compared.
 const MOST_WORDS: usize = 256;
@@ -95,10 +76,10 @@ pub fn distinct_short_names<'a>(
     }
     let mut suffixes = Suffixes(taken.into_iter().map(|name| (name, 1)).collect());
     let alone = |group: &BTreeMap<&str, String>| group.len() == 1;
-    let mut found = FxHashMap::default();
+    let mut names_by_kernel = FxHashMap::default();
     for (short, group) in groups.iter().filter(|(_, group)| alone(group)) {
-        let own = suffixes.distinct(short, "");
-        found.extend(group.keys().map(|name| ((*name).to_owned(), own.clone())));
+        let distinct = suffixes.distinct(short, "");
+        names_by_kernel.extend(group.keys().map(|name| ((*name).to_owned(), distinct.clone())));
     }
     for group in groups.values().filter(|group| !alone(group)) {
         for ((name, clean), detail) in group.iter().zip(differences(&compared(group.values()))) {
@@ -108,11 +89,11 @@ pub fn distinct_short_names<'a>(
                 "" => String::new(),
                 detail => format!("<{}>", cut(detail, left.clamp(LEAST_DETAIL, MOST_DETAIL))),
             };
-            let own = suffixes.distinct(&readable, &detail);
-            found.insert((*name).to_owned(), own);
+            let distinct = suffixes.distinct(&readable, &detail);
+            names_by_kernel.insert((*name).to_owned(), distinct);
         }
     }
-    found
+    names_by_kernel
 }
 
 /// Names that are in use, with the last number appended to each.
@@ -126,28 +107,28 @@ impl Suffixes {
             format!("{}{suffix}", fit(name, room))
         };
         let first = with(suffix);
-        let mut own = first.clone();
+        let mut distinct = first.clone();
         let mut number = self.0.get(&first).copied().unwrap_or(0);
-        while self.0.contains_key(&own) {
+        while self.0.contains_key(&distinct) {
             number += 1;
-            own = with(&format!("{suffix}#{number}"));
+            distinct = with(&format!("{suffix}#{number}"));
         }
-        self.0.insert(own.clone(), 1);
+        self.0.insert(distinct.clone(), 1);
         self.0.insert(first, number.max(1));
-        own
+        distinct
     }
 }
 
 /// Splits a name into the words that may differ: parts of the name itself, then template arguments and parameters.
 fn words(clean: &str) -> Vec<&str> {
-    let parts = Parts::of(clean);
+    let parts = Parts::split(clean);
     let in_word = |c: char| c.is_alphanumeric() || c == '_';
     let rest = [parts.arguments, parts.parameters, parts.outer];
     let rest = rest
         .into_iter()
         .flat_map(|text| text.split(move |c| !in_word(c)).filter(|word| !word.is_empty()))
         .flat_map(|word| {
-            let long = word.len() > LONG_WORD && !EMPTY_WORDS.contains(&word);
+            let long = word.len() > LONG_WORD && !is_word("empty", word);
             word.split(move |c| long && c == '_').filter(|part| !part.is_empty())
         });
     parts.base.split('_').chain(rest).take(MOST_WORDS).collect()
@@ -157,7 +138,7 @@ fn words(clean: &str) -> Vec<&str> {
 /// every list the others.
 fn compared<'a>(names: impl Iterator<Item = &'a String>) -> Vec<Vec<&'a str>> {
     let split = names.map(|clean| {
-        let empty = |word: &&str| EMPTY_WORDS.contains(word);
+        let empty = |word: &&str| is_word("empty", word);
         words(clean).into_iter().partition::<Vec<_>, _>(|word| !empty(word))
     });
     let split: Vec<(Vec<&str>, Vec<&str>)> = split.collect();
@@ -334,15 +315,15 @@ mod tests {
             "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x16x128_MI16x16x1_SN_LDSB0_AFC1_AG0_AFEM1",
             "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x16x128_MI16x16x1_SN_LDSB1_AFC1_AG0_AFEM1",
         ];
-        let found = short(&names);
+        let shortened = short(&names);
         assert_eq!(
-            found,
+            shortened,
             [
                 "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x1…<LDSB0>",
                 "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x1…<LDSB1>",
             ]
         );
-        assert!(found.iter().all(|name| name.chars().count() == MOST));
+        assert!(shortened.iter().all(|name| name.chars().count() == MOST));
     }
 
     #[test]

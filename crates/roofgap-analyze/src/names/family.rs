@@ -1,6 +1,6 @@
 //! Classes of kernels by their names, by the rules in `families.txt`.
 
-use super::short::{GENERIC, Parts, clean};
+use super::short::{Parts, clean};
 use crate::result::{StageKind, words};
 use rustc_hash::FxHashMap;
 use std::sync::LazyLock;
@@ -79,6 +79,16 @@ static RULES: LazyLock<FxHashMap<&'static str, Vec<Rule>>> = LazyLock::new(|| {
     rules
 });
 
+/// Returns true if a word is exactly one of a class.
+pub fn is_word(class: &str, word: &str) -> bool {
+    words_of(class).any(|known| known == word)
+}
+
+/// Returns the words of a class.
+pub fn words_of(class: &str) -> impl Iterator<Item = &'static str> {
+    RULES.get(class).into_iter().flatten().map(|rule| rule.needle)
+}
+
 /// Returns the family of the first rule of a class that matches lowercase text.
 fn first(class: &str, text: &str) -> Option<Family> {
     let matches = |rule: &&Rule| {
@@ -106,10 +116,10 @@ pub fn family(name: &str) -> Family {
     if let Some(family) = generated(&lowercase).or_else(|| first("communication", &lowercase)) {
         return family;
     }
-    let generic = GENERIC.contains(&Parts::of(&clean).base);
-    let parts = Parts::of(&lowercase);
-    let own = [parts.outer, parts.base].concat();
-    let by_own_name = if generic { None } else { first("", &own) };
+    let generic = is_word("generic", Parts::split(&clean).base);
+    let parts = Parts::split(&lowercase);
+    let function = [parts.outer, parts.base].concat();
+    let by_own_name = if generic { None } else { first("", &function) };
     by_own_name.or_else(|| first("", parts.whole)).unwrap_or(Family::Other)
 }
 
@@ -124,8 +134,7 @@ fn generated(name: &str) -> Option<Family> {
                 .split('_')
                 .filter(|word| !is_number(word) && !["fused", "unsafe"].contains(word))
                 .peekable();
-            let moves =
-                |word: &str| RULES.get("moves").is_some_and(|rules| rules.iter().any(|r| r.needle == word));
+            let moves = |word: &str| is_word("moves", word);
             if fused.starts_with("fused_embedding") {
                 Family::Embedding
             } else if operators.peek().is_some() && operators.all(moves) {
@@ -158,7 +167,7 @@ pub fn is_closed_source(kernel: &str) -> bool {
 /// Tells whether a kernel only makes input data: random numbers and constants.
 pub fn is_initialisation(kernel: &str) -> bool {
     // A kernel that takes the state of a generator uses random numbers.
-    first("initialisation", Parts::of(&clean(kernel).to_ascii_lowercase()).whole).is_some()
+    first("initialisation", Parts::split(&clean(kernel).to_ascii_lowercase()).whole).is_some()
 }
 
 /// Tells whether a kernel computes experts of a mixture. Kernels of experts that run one by one have the names of any product.
@@ -187,8 +196,13 @@ mod tests {
         let lines = include_str!("families.txt").lines();
         let rules = lines.filter(|line| !line.starts_with('#') && !line.is_empty());
         assert_eq!(RULES.values().map(Vec::len).sum::<usize>(), rules.count());
-        for rule in RULES.values().flatten() {
-            assert!(!rule.needle.is_empty() && rule.needle == rule.needle.to_lowercase(), "{}", rule.needle);
+        // Words are compared as they are, rules with the name in lower case.
+        let words = ["generic", "wrapper", "empty", "telling", "lost"];
+        for (class, rules) in RULES.iter() {
+            let is_word = words.iter().any(|word| class.starts_with(word));
+            for Rule { needle, .. } in rules {
+                assert!(!needle.is_empty() && (is_word || *needle == needle.to_lowercase()), "{needle}");
+            }
         }
     }
 

@@ -47,13 +47,13 @@ impl Naming {
     }
 
     /// Returns the short name and the family of a kernel.
-    pub(crate) fn of(&mut self, name: &str) -> (String, Family) {
+    pub(crate) fn of_kernel(&mut self, name: &str) -> (String, Family) {
         if let Some(known) = self.0.get(name) {
             return known.clone();
         }
-        let found = (short_name(name), family(name));
-        self.0.insert(name.to_owned(), found.clone());
-        found
+        let named = (short_name(name), family(name));
+        self.0.insert(name.to_owned(), named.clone());
+        named
     }
 }
 
@@ -74,7 +74,7 @@ pub enum ModuleName<'a> {
 
 /// Returns the module that a range of this name stands for; `None` for other ranges.
 pub fn module_name(range: &str) -> Option<ModuleName<'_>> {
-    let found = if let Some(name) = range.strip_prefix(LAYER) {
+    let module = if let Some(name) = range.strip_prefix(LAYER) {
         ModuleName::Qualified(name.trim())
     } else if let Some(instance) = range.strip_prefix(MODULE) {
         ModuleName::Instance(instance.trim())
@@ -82,8 +82,8 @@ pub fn module_name(range: &str) -> Option<ModuleName<'_>> {
         let (name, _) = range.strip_prefix(HOOK)?.split_once('\'')?;
         ModuleName::Qualified(name.trim())
     };
-    let (ModuleName::Qualified(text) | ModuleName::Instance(text)) = found;
-    (!text.is_empty()).then_some(found)
+    let (ModuleName::Qualified(text) | ModuleName::Instance(text)) = module;
+    (!text.is_empty()).then_some(module)
 }
 
 /// Returns the kind of a layer: its name with `*` for the numbers of list elements and of instances of a class.

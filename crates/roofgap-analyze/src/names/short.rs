@@ -1,53 +1,10 @@
 //! A kernel name that a person can read in a table, and the parts of the demangled name that it is made of.
 
+use super::family::{is_word, words_of};
 use roofgap_base::text::cut;
 
 /// The most characters a short name has.
 pub const MOST: usize = 60;
-
-/// Wrappers whose name says nothing; what they wrap is looked for in their template arguments.
-pub const GENERIC: [&str; 22] = [
-    "elementwise_kernel",
-    "vectorized_elementwise_kernel",
-    "unrolled_elementwise_kernel",
-    "elementwise_kernel_with_index",
-    "index_elementwise_kernel",
-    "distribution_elementwise_grid_stride_kernel",
-    "legacy_elementwise_kernel",
-    "reduce_kernel",
-    "multi_tensor_apply_kernel",
-    "device_kernel",
-    "Kernel",
-    "Kernel2",
-    "kernel",
-    "_kernel_agent",
-    "elementwise_kernel_manual_unroll",
-    "vectorized_templated_elementwise_kernel",
-    "unrolled_elementwise_kernel_for_multi_outputs",
-    "_scatter_gather_elementwise_kernel",
-    "trampoline_kernel",
-    "kentry",
-    "globalKernel",
-    "kernel_agent",
-];
-
-/// Words in template arguments that wrap another word, and so say nothing either.
-const WRAPPERS: [&str; 14] = [
-    "BinaryFunctor",
-    "AUnaryFunctor",
-    "BUnaryFunctor",
-    "gpu_kernel_impl",
-    "gpu_kernel_impl_nocast",
-    "gpu_index_kernel",
-    "ReduceOp",
-    "func_wrapper_t",
-    "OpaqueType",
-    "index_elementwise_kernel",
-    "distribution_nullary_kernel",
-    "normal_kernel",
-    "uniform_kernel",
-    "opmath_gpu_kernel_with_scalars",
-];
 
 /// Shortens a demangled kernel name: no return type, namespaces, template or call arguments; for a generic kernel the operation it
 /// carries in brackets.
@@ -65,21 +22,21 @@ pub fn short_name(name: &str) -> String {
 
 /// Returns the short name of a clean name, of any length.
 pub fn readable(clean: &str) -> String {
-    let Parts { outer, base, arguments, .. } = Parts::of(clean);
+    let Parts { outer, base, arguments, .. } = Parts::split(clean);
     if base.is_empty() {
         return clean.to_owned();
     }
     let says_nothing = base.eq_ignore_ascii_case("kernel") || base == "Kernel2" || base == "device_kernel";
     let wrapped = match base {
         "_kernel_agent" | "kernel_agent" => algorithm(arguments).or_else(|| detail(arguments)),
-        _ => GENERIC.contains(&base).then(|| detail(arguments)).flatten(),
+        _ => is_word("generic", base).then(|| detail(arguments)).flatten(),
     };
     match wrapped {
         Some(detail) if says_nothing => detail,
         Some(detail) => format!("{base}[{detail}]"),
         None if base.eq_ignore_ascii_case("kernel") && !outer.is_empty() => {
             // Alone it says nothing; its namespace does.
-            let inner = Parts::of(outer.trim_end_matches(':')).base;
+            let inner = Parts::split(outer.trim_end_matches(':')).base;
             format!("{inner}::{base}")
         }
         None => base.to_owned(),
@@ -109,14 +66,11 @@ fn detail(arguments: &str) -> Option<String> {
     if arguments.contains("cublasGemvParams") {
         return Some("cublas_gemv".into());
     }
-    const BEGINNINGS: [&str; 3] = ["cutlass_", "FlashAttn", "launch_"];
-    const ENDINGS: [&str; 7] =
-        ["_functor", "_kernel_cuda", "_kernel_impl", "KernelImpl", "_kernel", "_and_transform", "_cuda_out"];
     let mut words = arguments.split(|c: char| !(c.is_alphanumeric() || c == '_'));
     let telling = |word: &&str| {
-        !WRAPPERS.contains(word)
-            && (BEGINNINGS.iter().any(|start| word.starts_with(start))
-                || ENDINGS.iter().any(|end| word.ends_with(end))
+        !is_word("wrapper", word)
+            && (words_of("telling beginning").any(|start| word.starts_with(start))
+                || words_of("telling ending").any(|end| word.ends_with(end))
                 || word.contains("Functor")
                 || word.ends_with("Ops") && word.len() > 3)
     };
@@ -124,20 +78,10 @@ fn detail(arguments: &str) -> Option<String> {
         .clone()
         .find(telling)
         .or_else(|| words.any(|word| word == "GemmUniversal").then_some("cutlass_gemm"))?;
-    for suffix in [
-        "_kernel_impl",
-        "_kernel_cuda",
-        "CUDAKernelImpl",
-        "KernelImpl",
-        "_cuda_out",
-        "_kernel",
-        "_functor",
-        "Functor",
-        "Ops",
-    ] {
+    for suffix in words_of("lost ending") {
         word = word.strip_suffix(suffix).unwrap_or(word);
     }
-    for prefix in ["CUDAFunctorOnSelf_", "CUDAFunctor_", "launch_"] {
+    for prefix in words_of("lost beginning") {
         word = word.strip_prefix(prefix).unwrap_or(word);
     }
     (!word.is_empty()).then(|| word.to_owned())
@@ -199,7 +143,7 @@ fn compares(name: &str, at: usize) -> bool {
 
 impl<'a> Parts<'a> {
     /// Splits a clean name.
-    pub fn of(name: &'a str) -> Self {
+    pub fn split(name: &'a str) -> Self {
         let mut open: Vec<char> = Vec::new();
         // Number of each kind in `open`, so that no closing bracket is searched for in vain.
         let mut inside = [0usize; 4];
@@ -272,9 +216,9 @@ mod tests {
     #[test]
     fn brackets_that_nothing_opened_are_passed_over() {
         let name = format!("f{}{}", "<".repeat(400_000), ")".repeat(400_000));
-        assert_eq!(Parts::of(&name).base, "f");
-        assert_eq!(Parts::of("a::f<[(<]>::g(int)").base, "g");
-        assert_eq!(Parts::of("f<g)>(int)").parameters, "(int)");
+        assert_eq!(Parts::split(&name).base, "f");
+        assert_eq!(Parts::split("a::f<[(<]>::g(int)").base, "g");
+        assert_eq!(Parts::split("f<g)>(int)").parameters, "(int)");
     }
 
     #[test]
@@ -413,7 +357,7 @@ mod tests {
             ("", "", "", ""),
         ] {
             let clean = clean(name);
-            let parts = Parts::of(&clean);
+            let parts = Parts::split(&clean);
             assert_eq!((parts.outer, parts.base, parts.arguments), (outer, base, arguments), "{name}");
         }
     }
@@ -421,7 +365,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_split(name in "[a-z:<>() {}\\[\\]é,]{0,60}") {
-            let parts = Parts::of(&name);
+            let parts = Parts::split(&name);
             prop_assert!(name.contains(parts.whole) && name.contains(parts.base));
         }
     }

@@ -29,7 +29,7 @@ const NO_OP: u32 = u32::MAX;
 
 /// The kinds of events, in their order at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum EventKind {
+enum ReplayEventKind {
     CallEnd,
     Operator,
     CallStart,
@@ -39,7 +39,7 @@ enum EventKind {
 }
 
 /// A moment of the timeline: its time, kind, row and process.
-type Event = (Ns, EventKind, u32, ProcessId);
+type ReplayEvent = (Ns, ReplayEventKind, u32, ProcessId);
 
 /// The launch of an operation and what it starts after.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ struct Start {
 /// A timeline to replay.
 pub struct Replay<'a> {
     trace: &'a Trace,
-    events: Vec<Event>,
+    events: Vec<ReplayEvent>,
     starts: Vec<Start>,
     /// Operation that a call waits for, by call.
     waits_for: Vec<u32>,
@@ -85,24 +85,24 @@ pub struct Replayed {
 
 impl<'a> Replay<'a> {
     /// Builds the graph of a trace. `call_of_op` has the launch of each operation.
-    pub fn of(trace: &'a Trace, call_of_op: &[u32]) -> Self {
+    pub fn new(trace: &'a Trace, call_of_op: &[u32]) -> Self {
         let (ops, calls) = (&trace.ops, &trace.calls);
-        let mut events: Vec<Event> = Vec::new();
+        let mut events: Vec<ReplayEvent> = Vec::new();
         for (call, row) in (0..calls.len()).zip(0..) {
             let (start, end, process) = (calls.start[call], calls.end[call], calls.process[call]);
-            let kind = if end > start { EventKind::CallEnd } else { EventKind::EmptyCallEnd };
-            events.extend([(start, EventKind::CallStart, row, process), (end, kind, row, process)]);
+            let kind = if end > start { ReplayEventKind::CallEnd } else { ReplayEventKind::EmptyCallEnd };
+            events.extend([(start, ReplayEventKind::CallStart, row, process), (end, kind, row, process)]);
         }
         for ((start, process), row) in ops.start.iter().zip(&ops.process).zip(0..) {
-            events.push((*start, EventKind::OpStart, row, *process));
+            events.push((*start, ReplayEventKind::OpStart, row, *process));
         }
         for ((start, thread), row) in trace.cpu_ops.start.iter().zip(&trace.cpu_ops.thread).zip(0..) {
             if let Some(thread) = trace.threads.get(thread.index()) {
-                events.push((*start, EventKind::Operator, row, thread.process));
+                events.push((*start, ReplayEventKind::Operator, row, thread.process));
             }
         }
         events.sort_unstable();
-        let ended = Ended::of(trace);
+        let ended = Ended::new(trace);
         let starts = starts(trace, call_of_op, &ended);
         let copies = call_of_op.iter().map(|call| *call as usize).zip(0u32..);
         let copies = copies.filter(|(call, _)| calls.class.get(*call) == Some(&CallClass::Copy));
@@ -132,24 +132,25 @@ impl<'a> Replay<'a> {
         let end_of = |new: &Replayed, op: usize| new.ops[op] + ops.duration(op);
         for &(at, kind, row, process) in &self.events {
             let row = row as usize;
-            if kind == EventKind::OpStart {
-                let own = &self.starts[row];
-                let gap = if own.is_node { own.gap_ns - cost.min(own.gap_ns.max(0)) } else { own.gap_ns };
-                let after = (own.before != NO_OP).then(|| end_of(&new, own.before as usize) + gap);
-                let call = new.calls.get(own.call as usize);
-                let call = call.map(|call| if own.after_call { call.1 } else { call.0 } + own.latency_ns);
+            if kind == ReplayEventKind::OpStart {
+                let start = &self.starts[row];
+                let gap =
+                    if start.is_node { start.gap_ns - cost.min(start.gap_ns.max(0)) } else { start.gap_ns };
+                let after = (start.before != NO_OP).then(|| end_of(&new, start.before as usize) + gap);
+                let call = new.calls.get(start.call as usize);
+                let call = call.map(|call| if start.after_call { call.1 } else { call.0 } + start.latency_ns);
                 new.ops[row] = after.max(call).unwrap_or(at);
                 continue;
             }
             let Some(slot) = now.get_mut(process.index()) else { continue };
             let clock = slot.get_or_insert(Clock { recorded: at, replayed: at, cost: 0 });
-            let returns = matches!(kind, EventKind::CallEnd | EventKind::EmptyCallEnd);
+            let returns = matches!(kind, ReplayEventKind::CallEnd | ReplayEventKind::EmptyCallEnd);
             let op = if returns { self.waits_for[row] } else { NO_OP } as usize;
             let until = (op < ops.len()).then(|| (ops.end[op], end_of(&new, op)));
             clock.advance(at, until);
             match kind {
                 _ if returns => new.calls[row].1 = clock.replayed,
-                EventKind::CallStart => new.calls[row].0 = clock.replayed,
+                ReplayEventKind::CallStart => new.calls[row].0 = clock.replayed,
                 _ => {}
             }
             if !returns {
@@ -163,12 +164,12 @@ impl<'a> Replay<'a> {
     /// Counts the events of a process in a span of time that have a cost.
     fn costly(&self, process: ProcessId, (from, to): (Ns, Ns)) -> usize {
         let at = |moment: Ns| self.events.partition_point(|event| event.0 < moment);
-        let costs = |kind: EventKind, row: u32| match kind {
-            EventKind::OpStart => self.starts[row as usize].is_node,
-            kind => matches!(kind, EventKind::CallStart | EventKind::Operator),
+        let costs = |kind: ReplayEventKind, row: u32| match kind {
+            ReplayEventKind::OpStart => self.starts[row as usize].is_node,
+            kind => matches!(kind, ReplayEventKind::CallStart | ReplayEventKind::Operator),
         };
         let events = self.events[at(from)..at(to.max(from))].iter();
-        events.filter(|(_, kind, row, own)| *own == process && costs(*kind, *row)).count()
+        events.filter(|(_, kind, row, event_process)| *event_process == process && costs(*kind, *row)).count()
     }
 }
 
@@ -187,7 +188,7 @@ impl Clock {
 struct Ended(Vec<(ProcessId, Ns, u32)>);
 
 impl Ended {
-    fn of(trace: &Trace) -> Self {
+    fn new(trace: &Trace) -> Self {
         let ops = trace.ops.process.iter().zip(&trace.ops.end).zip(0..);
         let mut list: Vec<_> = ops.map(|((process, end), op)| (*process, *end, op)).collect();
         list.sort_unstable();
@@ -196,7 +197,7 @@ impl Ended {
 
     /// Returns the operation of a process that ended last before a moment.
     fn last(&self, process: ProcessId, moment: Ns) -> Option<u32> {
-        let after = self.0.partition_point(|(own, end, _)| (*own, *end) <= (process, moment));
+        let after = self.0.partition_point(|(op_process, end, _)| (*op_process, *end) <= (process, moment));
         self.0.get(after.checked_sub(1)?).filter(|last| last.0 == process).map(|last| last.2)
     }
 }
@@ -276,10 +277,11 @@ impl Replayed {
             self.shift(range.process, [&mut range.start, &mut range.end]);
         }
         for link in &mut new.backward {
-            let process = trace.threads.get(link.thread.index()).map(|own| own.process).unwrap_or_default();
-            let (own, forward) =
+            let process =
+                trace.threads.get(link.thread.index()).map(|backward| backward.process).unwrap_or_default();
+            let (backward, forward) =
                 ([&mut link.start, &mut link.end], [&mut link.forward_start, &mut link.forward_end]);
-            self.shift(process, own);
+            self.shift(process, backward);
             self.shift(process, forward);
         }
         for recorded in &mut new.recorded {
@@ -340,12 +342,12 @@ pub fn correct(
     overhead: Option<&Overhead>,
     measure: impl Fn(&Trace) -> Vec<Stage>,
 ) -> Result<Corrected, Uncorrected> {
-    let overhead = overhead.filter(|own| own.ratio.is_finite() && own.ratio > 0.0);
+    let overhead = overhead.filter(|overhead| overhead.ratio.is_finite() && overhead.ratio > 0.0);
     let overhead = overhead.ok_or(Uncorrected::NoBaseline)?;
     if stage.coverage.is_some() && overhead.pairs.is_none() {
         return Err(Uncorrected::InPart);
     }
-    let fit = Fit::of(replay, index, at);
+    let fit = Fit::new(replay, index, at);
     let ratio = overhead.ratio.max(1.0);
     let (low, high) = interval(overhead);
     let (cost_ns, most) = fit.cost(ratio);
@@ -354,7 +356,9 @@ pub fn correct(
     }
     let new = match cost_ns {
         0 => Some(stage.clone()),
-        cost => measure(&replay.run(cost).trace(replay.trace)).into_iter().find(|own| own.name == stage.name),
+        cost => measure(&replay.run(cost).trace(replay.trace))
+            .into_iter()
+            .find(|replayed| replayed.name == stage.name),
     };
     let mut new = new.ok_or(Uncorrected::NoSteps)?;
     new = new.warm.take().map_or(new, |warm| *warm);
@@ -399,7 +403,7 @@ struct Fit<'a> {
 }
 
 impl<'a> Fit<'a> {
-    fn of(replay: &'a Replay<'a>, index: &StageIndex, stage: usize) -> Self {
+    fn new(replay: &'a Replay<'a>, index: &StageIndex, stage: usize) -> Self {
         let trace = replay.trace;
         // A span without a range is of the process that launches first.
         let first = trace.calls.process.first().copied().unwrap_or_default();

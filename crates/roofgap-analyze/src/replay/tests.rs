@@ -33,7 +33,7 @@ fn without_a_cost_the_recorded_times_come_back() {
     for name in FIXTURES {
         let trace = fixture(name);
         let calls = launches(&trace);
-        let new = Replay::of(&trace, &calls).run(0);
+        let new = Replay::new(&trace, &calls).run(0);
         let recorded: Vec<(Ns, Ns)> =
             trace.calls.start.iter().copied().zip(trace.calls.end.iter().copied()).collect();
         assert!(new.ops == trace.ops.start, "{name}: operations");
@@ -49,7 +49,7 @@ fn a_higher_cost_makes_nothing_later() {
     for name in FIXTURES {
         let trace = fixture(name);
         let calls = launches(&trace);
-        let replay = Replay::of(&trace, &calls);
+        let replay = Replay::new(&trace, &calls);
         let mut last = replay.run(0);
         for cost in [1, 300, 2_000, 50_000] {
             let new = replay.run(cost);
@@ -153,7 +153,7 @@ impl Program {
             start: self.now,
             end: end + self.cost,
             name: self.trace.names.intern(name),
-            class: CallClass::of(name),
+            class: CallClass::from_name(name),
             process: ProcessId(0),
             thread: Default::default(),
             correlation: self.correlation,
@@ -195,7 +195,7 @@ fn the_replay_is_the_program_without_its_profiler() {
     for (number, work) in PROGRAMS.iter().enumerate() {
         let (profiled, truth) = (Program::run(8, work, COST), Program::run(8, work, 0));
         let calls = launches(&profiled);
-        let new = Replay::of(&profiled, &calls).run(COST).trace(&profiled);
+        let new = Replay::new(&profiled, &calls).run(COST).trace(&profiled);
         assert!(new.ops.start == truth.ops.start, "program {number}");
         assert!(new.calls.end == truth.calls.end, "program {number}");
         assert!(new.ranges.rows == truth.ranges.rows, "program {number}");

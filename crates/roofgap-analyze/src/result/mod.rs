@@ -200,6 +200,29 @@ results! {
     }
 }
 
+/// Why a number is not known, as the sentence of a [`Reason`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotKnown(String);
+
+impl From<String> for NotKnown {
+    fn from(why: String) -> Self {
+        Self(why)
+    }
+}
+
+impl From<&str> for NotKnown {
+    fn from(why: &str) -> Self {
+        Self(why.to_owned())
+    }
+}
+
+impl From<NotKnown> for String {
+    fn from(why: NotKnown) -> Self {
+        why.0
+    }
+}
+
 impl Reason {
     /// Gives a reason for a part of the analysis.
     pub fn new(about: About, why: impl Into<String>) -> Self {

@@ -2,7 +2,7 @@
 
 use super::Step;
 use crate::numbers;
-use crate::result::{JoinedLatency, LatencyPart, RequestStats, StageKind, Stalls};
+use crate::result::{JoinedLatency, LatencyPart, NotKnown, RequestStats, StageKind, Stalls};
 use crate::timeline::{CoveredTime, IntervalSet};
 use roofgap_base::stats::percentile;
 use roofgap_trace::Ns;
@@ -20,7 +20,7 @@ pub fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLatency, &'
     if requests.clock_change_ns.is_some_and(|change| change.unsigned_abs() > MOST_CLOCK_CHANGE) {
         return Err("the wall clock was set while the load ran");
     }
-    let engine = EngineTime::of(steps);
+    let engine = EngineTime::new(steps);
     let parts: Vec<Ttft> =
         requests.each.iter().filter_map(|times| engine.ttft(times, requests.start_unix_ns)).collect();
     if parts.is_empty() {
@@ -78,7 +78,7 @@ struct EngineTime {
 }
 
 impl EngineTime {
-    fn of(steps: &[Step]) -> Self {
+    fn new(steps: &[Step]) -> Self {
         let reads = |step: &&Step| matches!(step.kind, StageKind::Prefill | StageKind::Mixed);
         let mut reading: Vec<Step> = steps.iter().filter(reads).copied().collect();
         reading.sort_by_key(|step| step.time().1);
@@ -91,22 +91,22 @@ impl EngineTime {
     fn ttft(&self, times: &RequestTimes, origin: Ns) -> Option<Ttft> {
         let (start, first) = (origin.checked_add(times.start_ns)?, origin.checked_add(times.first_ns)?);
         let after = self.reading.partition_point(|step| step.time().1 <= first);
-        let mut own: Vec<&Step> = Vec::new();
+        let mut reading: Vec<&Step> = Vec::new();
         let mut tokens = 0u64;
         for step in self.reading.get(..after)?.iter().rev() {
             if step.time().0 < start {
                 break;
             }
-            own.push(step);
+            reading.push(step);
             tokens = tokens.saturating_add(step.scheduled.context.tokens.unwrap_or(u64::MAX));
             if tokens >= times.prompt_tokens.unwrap_or(0) {
                 break;
             }
         }
-        let (last, earliest) = (own.first()?, own.last()?);
+        let (last, earliest) = (reading.first()?, reading.last()?);
         let (begin, end) = (earliest.time().0, last.time().1);
-        let inside: Ns = own.iter().map(|step| step.time().1 - step.time().0).sum();
-        let gpu: Ns = own.iter().map(|step| if step.gpu.is_some() { step.busy_ns } else { 0 }).sum();
+        let inside: Ns = reading.iter().map(|step| step.time().1 - step.time().0).sum();
+        let gpu: Ns = reading.iter().map(|step| if step.gpu.is_some() { step.busy_ns } else { 0 }).sum();
         let other_before = self.covered.overlap(start, begin);
         // Between the parts of a long prompt, other steps may run.
         let between = (end - begin - inside).max(0);
@@ -123,7 +123,7 @@ impl EngineTime {
 }
 
 /// Splits the mean time per token after the first: in steps that generate, waiting for prefill steps, and the rest.
-pub fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<LatencyPart>, String> {
+pub fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<LatencyPart>, NotKnown> {
     let (mut time, mut tokens) = (0i128, 0i128);
     for each in &requests.each {
         let count = i128::from(each.output_tokens.unwrap_or(0));
@@ -144,20 +144,21 @@ pub fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<Latency
     if tokens == 0 {
         let why =
             "the account of the load does not give the tokens of the answers, or none has a second token";
-        return Err(why.to_owned());
+        return Err(why.into());
     }
     if generated == 0 {
-        return Err("no recorded step names the requests that generate in it".to_owned());
+        return Err("no recorded step names the requests that generate in it".into());
     }
     let stalled = i128::from(stalls(&inside).request_ns) / generated;
-    let (mean, own) = (time / tokens, in_steps / generated);
-    if own + stalled > mean {
+    let (mean, in_own_steps) = (time / tokens, in_steps / generated);
+    if in_own_steps + stalled > mean {
         return Err(format!(
             "requests get a token every {} on average, but their recorded steps and the waits for prefill steps take {}: steps overlap, or \
              most tokens were generated while nothing was recorded",
             numbers::time(mean as Ns),
-            numbers::time((own + stalled) as Ns)
-        ));
+            numbers::time((in_own_steps + stalled) as Ns)
+        )
+        .into());
     }
     let part = |name: &str, mean_ns: i128| LatencyPart {
         part: name.to_owned(),
@@ -166,16 +167,16 @@ pub fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<Latency
     };
     Ok(vec![
         part("time per token after the first", mean),
-        part("in steps that generate", own),
+        part("in steps that generate", in_own_steps),
         part("waiting for prefill steps", stalled),
-        part("outside of steps", mean - own - stalled),
+        part("outside of steps", mean - in_own_steps - stalled),
     ])
 }
 
 /// Finds the prefill steps between two steps that generate. Of the requests in the later one, those that did not read a
 /// prompt in between have waited.
 pub fn stalls(steps: &[Step]) -> Stalls {
-    let mut found = Stalls::default();
+    let mut stalls = Stalls::default();
     // Requests and end of the last step that generated, and the prefill steps since.
     let (mut before, mut ended) = (0, None);
     let mut between: Vec<&Step> = Vec::new();
@@ -191,17 +192,17 @@ pub fn stalls(steps: &[Step]) -> Stalls {
             if waiting > 0 {
                 let times = between.iter().map(|step| step.time());
                 let total: i64 = times.map(|(start, end)| end - start).sum();
-                found.steps += between.len() as u64;
-                found.total_ns += total;
-                found.request_ns = found.request_ns.saturating_add(total.saturating_mul(waiting as i64));
+                stalls.steps += between.len() as u64;
+                stalls.total_ns += total;
+                stalls.request_ns = stalls.request_ns.saturating_add(total.saturating_mul(waiting as i64));
                 let pause = ended.map_or(0, |ended| step.time().0 - ended);
-                found.longest_ns = found.longest_ns.max(pause);
+                stalls.longest_ns = stalls.longest_ns.max(pause);
             }
             between.clear();
         }
         (before, ended) = (now, Some(step.time().1));
     }
-    found
+    stalls
 }
 
 #[cfg(test)]
@@ -257,10 +258,10 @@ mod tests {
     #[test]
     fn the_parts_add_up_to_the_time_to_first_token() {
         // Sent at 12 ms, read by the prefill step, answered at 50 ms.
-        let found = join(&steps(), &requests(12, 50, 100)).unwrap();
-        assert_eq!((found.requests, found.joined), (1, 1));
+        let latency = join(&steps(), &requests(12, 50, 100)).unwrap();
+        assert_eq!((latency.requests, latency.joined), (1, 1));
         // 8 ms behind a decode step, 5 ms in no step, 10 ms busy, 10 ms idle, 5 ms until the token arrives.
-        assert_eq!(means(&found.ttft), [38, 8, 5, 10, 10, 5]);
+        assert_eq!(means(&latency.ttft), [38, 8, 5, 10, 10, 5]);
     }
 
     #[test]
@@ -272,24 +273,26 @@ mod tests {
         let ns: Vec<i64> = parts.iter().map(|part| part.mean_ns).collect();
         assert_eq!(ns, [25_000_000, 13_750_000, 5_000_000, 6_250_000]);
         // Every 10 ms is more often than the steps allow.
-        let error = token_time(&steps(), &requests(12, 50, 100)).unwrap_err();
+        let error = token_time(&steps(), &requests(12, 50, 100)).unwrap_err().to_string();
         assert!(error.contains("every 10.0 ms on average") && error.contains("take 18.8 ms"), "{error}");
         sent.each[0].output_tokens = Some(1);
-        assert!(token_time(&steps(), &sent).unwrap_err().contains("none has a second token"));
-        assert!(token_time(&[], &requests(12, 50, 100)).unwrap_err().contains("no recorded step"));
+        assert!(token_time(&steps(), &sent).unwrap_err().to_string().contains("none has a second token"));
+        assert!(
+            token_time(&[], &requests(12, 50, 100)).unwrap_err().to_string().contains("no recorded step")
+        );
     }
 
     #[test]
     fn a_long_prompt_is_read_by_several_steps() {
-        let found = join(&steps(), &requests(22, 85, 150)).unwrap();
+        let latency = join(&steps(), &requests(22, 85, 150)).unwrap();
         // Both steps with prompts are its own; the decode step between them is not.
-        assert_eq!(means(&found.ttft), [63, 10, 8, 20, 20, 5]);
+        assert_eq!(means(&latency.ttft), [63, 10, 8, 20, 20, 5]);
     }
 
     #[test]
     fn requests_of_another_time_are_not_joined() {
-        let found = join(&steps(), &requests(46, 59, 10));
-        assert!(found.unwrap_err().contains("at another time"));
+        let latency = join(&steps(), &requests(46, 59, 10));
+        assert!(latency.unwrap_err().contains("at another time"));
         assert!(join(&steps(), &RequestStats::default()).unwrap_err().contains("no times"));
         let set = RequestStats { clock_change_ns: Some(-5_000_000), ..requests(12, 50, 100) };
         assert!(join(&steps(), &set).unwrap_err().contains("clock was set"));
@@ -313,11 +316,11 @@ mod tests {
 
     #[test]
     fn only_requests_that_go_on_generating_are_stalled() {
-        let found = stalls(&steps());
+        let pauses = stalls(&steps());
         // Two of three requests after the prefill step generated before it.
-        assert_eq!((found.steps, found.total_ns, found.request_ns), (1, 20_000_000, 40_000_000));
+        assert_eq!((pauses.steps, pauses.total_ns, pauses.request_ns), (1, 20_000_000, 40_000_000));
         // From the end of the decode step before it to the start of the one after it.
-        assert_eq!(found.longest_ns, 26_000_000);
+        assert_eq!(pauses.longest_ns, 26_000_000);
         let mut all_new = steps();
         all_new[1].scheduled = EngineStep::parse("execute_context_3(300)_generation_0(0)").unwrap();
         assert_eq!(stalls(&all_new).steps, 0);

@@ -56,7 +56,7 @@ pub fn measure(
         let mut latency = latency::join(&main, requests)?;
         match latency::token_time(&main, requests) {
             Ok(parts) => latency.token_time = parts,
-            Err(why) => missing("serving.latency.token_time", why),
+            Err(why) => missing("serving.latency.token_time", why.into()),
         }
         Ok(latency)
     });
@@ -97,17 +97,17 @@ fn startup(trace: &Trace, steps: &[Step]) -> Option<Startup> {
     let (ops, calls) = (&trace.ops, &trace.calls);
     let first = steps.iter().map(|step| step.cpu.0).min()?;
     let begin = ops.start.iter().chain(&calls.start).copied().min()?;
-    let mut found = Startup { elapsed_ns: first - begin, ..Startup::default() };
+    let mut startup = Startup { elapsed_ns: first - begin, ..Startup::default() };
     for op in (0..ops.len()).filter(|&op| ops.end[op] <= first) {
         let time = ops.duration(op);
         match ops.kind[op] {
             OpKind::Kernel | OpKind::Graph => {
-                found.kernel_count += 1;
-                found.kernel_ns += time;
+                startup.kernel_count += 1;
+                startup.kernel_ns += time;
             }
             OpKind::Copy if copy_kind(trace.names.get(ops.name[op])) == CopyKind::HostToDevice => {
-                found.copied_bytes += ops.transfers.get(&(op as u32)).map_or(0, |transfer| transfer.bytes);
-                found.copy_ns += time;
+                startup.copied_bytes += ops.transfers.get(&(op as u32)).map_or(0, |transfer| transfer.bytes);
+                startup.copy_ns += time;
             }
             _ => {}
         }
@@ -117,20 +117,20 @@ fn startup(trace: &Trace, steps: &[Step]) -> Option<Startup> {
         let name = trace.names.get(calls.name[call]);
         let (start, end) = (calls.start[call], calls.end[call]);
         match kind_of_call(name) {
-            Some((ColdKind::ModuleLoad, least)) if end - start >= least => found.loading_ns += end - start,
+            Some((ColdKind::ModuleLoad, least)) if end - start >= least => startup.loading_ns += end - start,
             Some((ColdKind::GraphInstantiation, _)) if name.contains("BeginCapture") => {
                 capturing.insert(calls.thread[call], start);
             }
             Some((ColdKind::GraphInstantiation, _)) => {
                 let begun = capturing.remove(&calls.thread[call]);
-                found.captured_graphs += u64::from(begun.is_some());
-                found.capture_ns += end - begun.unwrap_or(start);
+                startup.captured_graphs += u64::from(begun.is_some());
+                startup.capture_ns += end - begun.unwrap_or(start);
             }
             _ => {}
         }
     }
-    let works = found.kernel_count > 0 || found.copied_bytes > 0 || found.captured_graphs > 0;
-    (works && found.elapsed_ns > span_ns(steps) / STARTUP).then_some(found)
+    let works = startup.kernel_count > 0 || startup.copied_bytes > 0 || startup.captured_graphs > 0;
+    (works && startup.elapsed_ns > span_ns(steps) / STARTUP).then_some(startup)
 }
 
 /// Most slices.
@@ -310,14 +310,14 @@ impl Steps {
         (!steps.is_empty()).then_some(Self { steps, processes })
     }
 
-    fn of(&self, process: ProcessId) -> impl Iterator<Item = &Step> {
+    fn of_process(&self, process: ProcessId) -> impl Iterator<Item = &Step> {
         self.steps.iter().filter(move |step| step.process == process)
     }
 
     /// Returns the steps of the process that has the most.
     fn main(&self) -> Vec<Step> {
-        let most = self.processes.iter().rev().max_by_key(|process| self.of(**process).count());
-        most.map(|process| self.of(*process).copied().collect()).unwrap_or_default()
+        let most = self.processes.iter().rev().max_by_key(|process| self.of_process(**process).count());
+        most.map(|process| self.of_process(*process).copied().collect()).unwrap_or_default()
     }
 
     /// Returns the number of copies of the model: that of the engine, at most one for each process. Of several processes it is unknown
@@ -338,9 +338,9 @@ impl Steps {
     /// its tokens.
     fn rate(&self, replicas: u64, tokens: impl Fn(&Step) -> Option<u64>) -> Option<f64> {
         let of = |process: &ProcessId| {
-            let own: Vec<Step> = self.of(*process).copied().collect();
-            let sum = own.iter().map(&tokens).sum::<Option<u64>>()?;
-            let span = span_ns(&own);
+            let steps: Vec<Step> = self.of_process(*process).copied().collect();
+            let sum = steps.iter().map(&tokens).sum::<Option<u64>>()?;
+            let span = span_ns(&steps);
             (span > 0).then(|| sum as f64 * 1e9 / span as f64)
         };
         let sum = self.processes.iter().map(of).sum::<Option<f64>>()?;

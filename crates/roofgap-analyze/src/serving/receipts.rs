@@ -60,21 +60,21 @@ pub fn receipts(trace: &Trace, steps: &[Step], load: Option<&RequestStats>) -> O
         }
         let (busy, idle) = (divided(busy_ns, &tokens), divided(idle_ns, &tokens));
         for (((id, tokens, is_prompt), busy_ns), idle_ns) in inside.into_iter().zip(busy).zip(idle) {
-            let own = requests.entry(id).or_insert_with(|| Receipt {
+            let receipt = requests.entry(id).or_insert_with(|| Receipt {
                 id: id.to_owned(),
                 start_ns: start - begin_ns,
                 ..Receipt::default()
             });
-            own.steps += 1;
-            own.tokens += tokens;
-            own.busy_ns += busy_ns;
-            own.idle_ns += idle_ns;
-            own.end_ns = end - begin_ns;
+            receipt.steps += 1;
+            receipt.tokens += tokens;
+            receipt.busy_ns += busy_ns;
+            receipt.idle_ns += idle_ns;
+            receipt.end_ns = end - begin_ns;
             if is_prompt {
-                own.prompt_end_ns = Some(own.end_ns);
-                own.prompt_ns += alone_ns;
+                receipt.prompt_end_ns = Some(receipt.end_ns);
+                receipt.prompt_ns += alone_ns;
             } else if prompts > 0 {
-                own.behind_prompts_ns += alone_ns;
+                receipt.behind_prompts_ns += alone_ns;
             }
         }
     }
@@ -82,21 +82,21 @@ pub fn receipts(trace: &Trace, steps: &[Step], load: Option<&RequestStats>) -> O
     let begin_unix_ns = begin_ns.saturating_add(trace.utc_offset);
     sums.of_load = load.and_then(|load| add_load(&mut requests, load, begin_unix_ns));
     let mut all: Vec<Receipt> = requests.into_values().collect();
-    all.sort_by_key(|own| Reverse(own.busy_ns + own.idle_ns));
+    all.sort_by_key(|receipt| Reverse(receipt.busy_ns + receipt.idle_ns));
     let others = all.split_off(all.len().min(MOST));
-    sums.others_ns = others.iter().map(|own| own.busy_ns + own.idle_ns).sum();
+    sums.others_ns = others.iter().map(|receipt| receipt.busy_ns + receipt.idle_ns).sum();
     sums.each = all;
     Some(sums)
 }
 
-/// Adds when `load` sent the requests and had their answers; returns how many are its own, `None` where its requests have no trace.
+/// Adds when `load` sent the requests and had their answers; returns how many of the requests are from that load, `None` where its requests have no trace.
 fn add_load(requests: &mut BTreeMap<&str, Receipt>, load: &RequestStats, begin_unix_ns: Ns) -> Option<u64> {
-    let own = load.trace.as_ref()?;
+    let load_trace = load.trace.as_ref()?;
     let sent: BTreeMap<u64, &RequestTimes> =
         load.each.iter().filter_map(|times| Some((times.number?, times))).collect();
     let mut matched = 0;
     for receipt in requests.values_mut() {
-        let number = receipt.caller().and_then(|(id, _)| id.strip_prefix(own.as_str()));
+        let number = receipt.caller().and_then(|(id, _)| id.strip_prefix(load_trace.as_str()));
         let number = number.and_then(|number| u64::from_str_radix(number, 16).ok());
         if let Some(times) = number.and_then(|number| sent.get(&number)) {
             let at = |ns: Ns| Some(load.start_unix_ns.saturating_add(ns) - begin_unix_ns);
@@ -110,8 +110,8 @@ fn add_load(requests: &mut BTreeMap<&str, Receipt>, load: &RequestStats, begin_u
 /// Adds the energy of the steps, J, divided like their time.
 pub fn add_energy(receipts: &mut Receipts, joules: f64) {
     let all = (receipts.busy_ns + receipts.idle_ns).max(1) as f64;
-    for own in &mut receipts.each {
-        own.joules = Some(joules * (own.busy_ns + own.idle_ns) as f64 / all);
+    for receipt in &mut receipts.each {
+        receipt.joules = Some(joules * (receipt.busy_ns + receipt.idle_ns) as f64 / all);
     }
 }
 

@@ -119,7 +119,7 @@ pub fn from_totals(trace: &Trace, naming: &mut Naming) -> Vec<Kernel> {
 }
 
 fn kernel(name: &str, total_ns: i64, calls: u64, naming: &mut Naming) -> Kernel {
-    let (short_name, family) = naming.of(name);
+    let (short_name, family) = naming.of_kernel(name);
     let mean_ns = divide(total_ns, calls as i64);
     Kernel { name: name.to_owned(), short_name, family, total_ns, calls, mean_ns, ..Kernel::default() }
 }
@@ -170,7 +170,7 @@ impl<'a> CopyMeter<'a> {
         Self {
             trace,
             kernels,
-            links: trace.devices.iter().map(|device| CopyLinks::of(device, limits)).collect(),
+            links: trace.devices.iter().map(|device| CopyLinks::on_device(device, limits)).collect(),
             kinds,
         }
     }

@@ -92,7 +92,7 @@ impl Program {
             start: self.now,
             end: self.now + lasts,
             name: id,
-            class: CallClass::of(name),
+            class: CallClass::from_name(name),
             process: self.process,
             thread: self.thread,
             correlation: self.correlation,

@@ -11,7 +11,7 @@ const SHORT: usize = 32;
 
 /// Why reading stopped before the end of what was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum ParseStop {
     /// The block ended first; more text may complete it.
     Incomplete,
     /// Syntax error at the cursor.
@@ -71,34 +71,34 @@ impl<'a> Cursor<'a> {
 
     /// Passes over white space; the byte after it, which is not consumed.
     #[inline(always)]
-    pub fn peek(&mut self) -> Result<u8, Stop> {
+    pub fn peek(&mut self) -> Result<u8, ParseStop> {
         loop {
             match self.text.get(self.at) {
                 Some(&byte) if byte > b' ' => return Ok(byte),
                 Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
-                Some(_) => return Err(Stop::Invalid(Expected::Value)),
-                None => return Err(Stop::Incomplete),
+                Some(_) => return Err(ParseStop::Invalid(Expected::Value)),
+                None => return Err(ParseStop::Incomplete),
             }
         }
     }
 
     /// Passes over the mark that some editors put before text.
-    pub fn byte_order_mark(&mut self) -> Result<(), Stop> {
+    pub fn byte_order_mark(&mut self) -> Result<(), ParseStop> {
         const MARK: &[u8] = b"\xef\xbb\xbf";
         let rest = self.text.get(self.at..).unwrap_or_default();
         if rest.starts_with(MARK) {
             self.at += MARK.len();
         } else if MARK.starts_with(rest) {
-            return Err(Stop::Incomplete);
+            return Err(ParseStop::Incomplete);
         }
         Ok(())
     }
 
     /// Passes over white space and one given byte.
     #[inline(always)]
-    pub fn take(&mut self, byte: u8, expected: Expected) -> Result<(), Stop> {
+    pub fn take(&mut self, byte: u8, expected: Expected) -> Result<(), ParseStop> {
         if self.peek()? != byte {
-            return Err(Stop::Invalid(expected));
+            return Err(ParseStop::Invalid(expected));
         }
         self.at += 1;
         Ok(())
@@ -106,7 +106,7 @@ impl<'a> Cursor<'a> {
 
     /// Parses a key and its colon.
     #[inline(always)]
-    pub fn key(&mut self) -> Result<&'a [u8], Stop> {
+    pub fn key(&mut self) -> Result<&'a [u8], ParseStop> {
         self.take(b'"', Expected::Key)?;
         let key = self.string_rest()?;
         self.take(b':', Expected::Colon)?;
@@ -125,7 +125,7 @@ impl<'a> Cursor<'a> {
 
     /// Parses the rest of a string after its opening quote; returns the raw bytes with escapes.
     #[inline(always)]
-    pub fn string_rest(&mut self) -> Result<&'a [u8], Stop> {
+    pub fn string_rest(&mut self) -> Result<&'a [u8], ParseStop> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let mut from = 0;
         while from < SHORT
@@ -145,10 +145,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// Parses the rest of a string that has no escapes before `from`.
-    fn long_string_rest(&mut self, rest: &'a [u8], mut from: usize) -> Result<&'a [u8], Stop> {
+    fn long_string_rest(&mut self, rest: &'a [u8], mut from: usize) -> Result<&'a [u8], ParseStop> {
         loop {
-            let found = memchr2(b'"', b'\\', rest.get(from..).ok_or(Stop::Incomplete)?);
-            let i = from + found.ok_or(Stop::Incomplete)?;
+            let special = memchr2(b'"', b'\\', rest.get(from..).ok_or(ParseStop::Incomplete)?);
+            let i = from + special.ok_or(ParseStop::Incomplete)?;
             if rest.get(i) == Some(&b'"') {
                 self.at += i + 1;
                 return Ok(rest.get(..i).unwrap_or_default());
@@ -159,7 +159,7 @@ impl<'a> Cursor<'a> {
 
     /// Parses a string, number or literal; skips a list or an object and returns `None`.
     #[inline(always)]
-    pub fn scalar(&mut self) -> Result<Option<&'a [u8]>, Stop> {
+    pub fn scalar(&mut self) -> Result<Option<&'a [u8]>, ParseStop> {
         match self.peek()? {
             b'"' => {
                 self.at += 1;
@@ -176,7 +176,7 @@ impl<'a> Cursor<'a> {
 
     /// Passes over a number or a literal, of which `first` is the first byte.
     #[inline(always)]
-    fn bare(&mut self, first: u8) -> Result<(), Stop> {
+    fn bare(&mut self, first: u8) -> Result<(), ParseStop> {
         let from = self.at;
         if first.is_ascii_digit() && self.plain_number() {
             return Ok(());
@@ -184,7 +184,7 @@ impl<'a> Cursor<'a> {
         if first.is_ascii_digit() || first == b'-' {
             let is_part = |b: &&u8| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
             self.at += self.text.get(from..).unwrap_or_default().iter().take_while(is_part).count();
-            let after = *self.text.get(self.at).ok_or(Stop::Incomplete)?;
+            let after = *self.text.get(self.at).ok_or(ParseStop::Incomplete)?;
             if !after.is_ascii_alphabetic() && self.since(from).last().is_some_and(u8::is_ascii_digit) {
                 return Ok(());
             }
@@ -209,16 +209,16 @@ impl<'a> Cursor<'a> {
 
     /// Parses a literal. Infinite and undefined numbers are not JSON, but profilers have written them for ratios.
     #[cold]
-    fn literal(&mut self) -> Result<(), Stop> {
+    fn literal(&mut self) -> Result<(), ParseStop> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let length = rest.iter().take_while(|b| b.is_ascii_alphabetic() || **b == b'-').count();
         if length == rest.len() && length <= "-Infinity".len() {
-            return Err(Stop::Incomplete);
+            return Err(ParseStop::Incomplete);
         }
         match rest.get(..length).unwrap_or_default() {
             b"true" | b"false" | b"null" => {}
             b"NaN" | b"Infinity" | b"-Infinity" | b"nan" | b"-nan" | b"inf" | b"-inf" => {}
-            _ => return Err(Stop::Invalid(Expected::Value)),
+            _ => return Err(ParseStop::Invalid(Expected::Value)),
         }
         self.at += length;
         Ok(())
@@ -226,7 +226,7 @@ impl<'a> Cursor<'a> {
 
     /// Passes over one value of any kind, checking its grammar.
     #[inline]
-    pub fn skip(&mut self) -> Result<(), Stop> {
+    pub fn skip(&mut self) -> Result<(), ParseStop> {
         match self.peek()? {
             b'"' => {
                 self.at += 1;
@@ -286,7 +286,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes over a list or an object.
-    fn skip_nested(&mut self) -> Result<(), Stop> {
+    fn skip_nested(&mut self) -> Result<(), ParseStop> {
         let mut open = Open::default();
         loop {
             // A value stands here.
@@ -332,7 +332,7 @@ impl<'a> Cursor<'a> {
                     }
                     b'}' if in_object => {}
                     b']' if !in_object => {}
-                    _ => return Err(Stop::Invalid(Expected::CommaOrEnd)),
+                    _ => return Err(ParseStop::Invalid(Expected::CommaOrEnd)),
                 }
                 self.at += 1;
                 open.pop();
@@ -348,8 +348,8 @@ fn first_special(eight: [u8; 8]) -> Option<usize> {
     // The high bit of every byte that is zero. Above the first one there may be wrong ones; only the first is used.
     let zeros = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7);
     let word = u64::from_le_bytes(eight);
-    let found = zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\')));
-    (found != 0).then_some((found.trailing_zeros() / 8) as usize)
+    let special = zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\')));
+    (special != 0).then_some((special.trailing_zeros() / 8) as usize)
 }
 
 /// Counts the digits that text begins with.
@@ -378,8 +378,8 @@ struct Open {
 
 impl Open {
     #[inline(always)]
-    fn push(&mut self, object: bool) -> Result<(), Stop> {
-        let word = self.bits.get_mut(self.depth / 64).ok_or(Stop::Invalid(Expected::Shallow))?;
+    fn push(&mut self, object: bool) -> Result<(), ParseStop> {
+        let word = self.bits.get_mut(self.depth / 64).ok_or(ParseStop::Invalid(Expected::Shallow))?;
         let bit = 1 << (self.depth % 64);
         *word = if object { *word | bit } else { *word & !bit };
         self.depth += 1;
@@ -455,7 +455,7 @@ fn unicode(text: &str) -> Option<(char, usize)> {
 mod tests {
     use super::*;
 
-    fn skipped(text: &str) -> Result<usize, Stop> {
+    fn skipped(text: &str) -> Result<usize, ParseStop> {
         let mut cursor = Cursor::new(text.as_bytes(), 0);
         cursor.skip().map(|()| cursor.at)
     }
@@ -474,7 +474,7 @@ mod tests {
     fn a_value_cut_anywhere_is_incomplete() {
         let value = r#"{"a":[1,{"b":"}]\""},[]],"c":{},"d":-1.25e3,"e":true}"#;
         for end in 0..value.len() {
-            assert_eq!(skipped(&value[..end]), Err(Stop::Incomplete), "{}", &value[..end]);
+            assert_eq!(skipped(&value[..end]), Err(ParseStop::Incomplete), "{}", &value[..end]);
         }
     }
 
@@ -497,7 +497,7 @@ mod tests {
             "]",
             "\u{1}",
         ] {
-            assert!(matches!(skipped(value), Err(Stop::Invalid(_))), "{value}");
+            assert!(matches!(skipped(value), Err(ParseStop::Invalid(_))), "{value}");
         }
     }
 
@@ -547,8 +547,8 @@ mod tests {
     fn nesting_has_a_limit() {
         let deep = |n: usize| "[".repeat(n) + "1" + &"]".repeat(n);
         assert_eq!(skipped(&deep(MAX_DEPTH)), Ok(2 * MAX_DEPTH + 1));
-        assert_eq!(skipped(&deep(MAX_DEPTH + 1)), Err(Stop::Invalid(Expected::Shallow)));
-        assert_eq!(skipped(&deep(200_000)), Err(Stop::Invalid(Expected::Shallow)));
+        assert_eq!(skipped(&deep(MAX_DEPTH + 1)), Err(ParseStop::Invalid(Expected::Shallow)));
+        assert_eq!(skipped(&deep(200_000)), Err(ParseStop::Invalid(Expected::Shallow)));
     }
 }
 

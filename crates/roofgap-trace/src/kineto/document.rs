@@ -1,7 +1,7 @@
 //! The document around the events: what may stand where, and what the header says.
 
-use super::cursor::{Cursor, Expected, Stop};
-use super::event::Event;
+use super::cursor::{Cursor, Expected, ParseStop};
+use super::event::TraceEvent;
 use super::rows::Filler;
 use crate::decimal::MAX_NS;
 use crate::{Device, Distributed, LossKind, Ns, ProcessGroup};
@@ -19,12 +19,12 @@ pub enum Place {
 }
 
 /// Reads events until the list closes (the cursor is left on the bracket) or something stops it. After
-/// [`Stop::Incomplete`] the cursor stands where reading can go on with more text.
+/// [`ParseStop::Incomplete`] the cursor stands where reading can go on with more text.
 pub fn events<'a>(
     cursor: &mut Cursor<'a>,
     place: &mut Place,
     filler: &mut Filler<'a, '_>,
-) -> Result<(), Stop> {
+) -> Result<(), ParseStop> {
     loop {
         let byte = cursor.peek()?;
         match (*place, byte) {
@@ -33,12 +33,12 @@ pub fn events<'a>(
                 cursor.at += 1;
                 *place = Place::Next;
             }
-            (Place::After, _) => return Err(Stop::Invalid(Expected::CommaOrEnd)),
+            (Place::After, _) => return Err(ParseStop::Invalid(Expected::CommaOrEnd)),
             (Place::First | Place::Next, _) => {
                 let from = cursor.at;
-                let mut event = Event::default();
+                let mut event = TraceEvent::default();
                 event.read(cursor, &mut filler.keys).inspect_err(|stop| {
-                    if *stop == Stop::Incomplete {
+                    if *stop == ParseStop::Incomplete {
                         cursor.at = from;
                     }
                 })?;
@@ -81,7 +81,7 @@ pub struct Header {
 pub struct Document {
     pub state: State,
     pub header: Header,
-    /// Returns true if the list of events was found.
+    /// True if the document has a list of events.
     pub has_events: bool,
 }
 
@@ -90,8 +90,8 @@ impl Document {
         Self { state: State::Start, header: Header::default(), has_events: false }
     }
 
-    /// Reads on until the text ends (which is [`Stop::Incomplete`], with the cursor where reading goes on) or is wrong.
-    pub fn advance<'a>(&mut self, cursor: &mut Cursor<'a>, filler: &mut Filler<'a, '_>) -> Stop {
+    /// Reads on until the text ends (which is [`ParseStop::Incomplete`], with the cursor where reading goes on) or is wrong.
+    pub fn advance<'a>(&mut self, cursor: &mut Cursor<'a>, filler: &mut Filler<'a, '_>) -> ParseStop {
         loop {
             if let Err(stop) = self.step(cursor, filler) {
                 return stop;
@@ -99,7 +99,7 @@ impl Document {
         }
     }
 
-    fn step<'a>(&mut self, cursor: &mut Cursor<'a>, filler: &mut Filler<'a, '_>) -> Result<(), Stop> {
+    fn step<'a>(&mut self, cursor: &mut Cursor<'a>, filler: &mut Filler<'a, '_>) -> Result<(), ParseStop> {
         match &mut self.state {
             State::Start => {
                 cursor.byte_order_mark()?;
@@ -109,7 +109,7 @@ impl Document {
                         self.has_events = true;
                         self.state = State::Events { place: Place::First, outermost: true };
                     }
-                    _ => return Err(Stop::Invalid(Expected::Value)),
+                    _ => return Err(ParseStop::Invalid(Expected::Value)),
                 }
                 cursor.at += 1;
             }
@@ -121,7 +121,7 @@ impl Document {
                 }
                 let from = cursor.at;
                 self.member(cursor).inspect_err(|stop| {
-                    if *stop == Stop::Incomplete {
+                    if *stop == ParseStop::Incomplete {
                         cursor.at = from;
                     }
                 })?;
@@ -130,7 +130,7 @@ impl Document {
                 match cursor.peek()? {
                     b',' => self.state = State::Member { first: false },
                     b'}' => self.state = State::End,
-                    _ => return Err(Stop::Invalid(Expected::CommaOrEnd)),
+                    _ => return Err(ParseStop::Invalid(Expected::CommaOrEnd)),
                 }
                 cursor.at += 1;
             }
@@ -141,21 +141,21 @@ impl Document {
             }
             State::End => {
                 cursor.peek().map_err(|stop| match stop {
-                    Stop::Invalid(_) => Stop::Invalid(Expected::Nothing),
-                    Stop::Incomplete => stop,
+                    ParseStop::Invalid(_) => ParseStop::Invalid(Expected::Nothing),
+                    ParseStop::Incomplete => stop,
                 })?;
-                return Err(Stop::Invalid(Expected::Nothing));
+                return Err(ParseStop::Invalid(Expected::Nothing));
             }
         }
         Ok(())
     }
 
-    fn member(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Stop> {
+    fn member(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ParseStop> {
         let key = cursor.key()?;
         if key == b"traceEvents" {
             // A second list would make it a matter of taste which one counts.
             if self.has_events {
-                return Err(Stop::Invalid(Expected::OneList));
+                return Err(ParseStop::Invalid(Expected::OneList));
             }
             cursor.take(b'[', Expected::List)?;
             self.has_events = true;
@@ -175,7 +175,7 @@ impl Document {
                 let base = std::str::from_utf8(digits.unwrap_or(value)).ok();
                 let base = base.and_then(|v| v.parse().ok());
                 let base = base.filter(|base| (0..=MAX_NS).contains(base));
-                self.header.base = base.ok_or(Stop::Invalid(Expected::BaseTime))?;
+                self.header.base = base.ok_or(ParseStop::Invalid(Expected::BaseTime))?;
             }
             b"with_stack" => self.option(value, LossKind::StacksRecorded),
             b"record_shapes" => self.option(value, LossKind::ShapesRecorded),

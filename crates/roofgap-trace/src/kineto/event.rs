@@ -1,7 +1,7 @@
 //! One trace event.
 
 use super::collective::CollectiveText;
-use super::cursor::{Cursor, Expected, Stop, decode};
+use super::cursor::{Cursor, Expected, ParseStop, decode};
 use super::keys::Keys;
 use super::operators::has_kept_shapes;
 use super::rows::{Filler, OpRow, Rows, SequenceRow, ShapeRow, ThreadKey, ThreadRow};
@@ -10,7 +10,7 @@ use crate::{LaunchShape, LossKind, Ns, OpKind};
 
 /// The fields of an event that are of use, as they are written.
 #[derive(Debug, Default)]
-pub struct Event<'a> {
+pub struct TraceEvent<'a> {
     phase: Option<&'a [u8]>,
     category: Option<Category>,
     name: Option<&'a [u8]>,
@@ -142,16 +142,16 @@ impl From<&[u8]> for Member {
     }
 }
 
-impl<'a> Event<'a> {
+impl<'a> TraceEvent<'a> {
     /// Reads an event up to and with its closing brace.
     #[inline]
-    pub fn read(&mut self, cursor: &mut Cursor<'a>, keys: &mut EventKeys<'a>) -> Result<(), Stop> {
+    pub fn read(&mut self, cursor: &mut Cursor<'a>, keys: &mut EventKeys<'a>) -> Result<(), ParseStop> {
         cursor.take(b'{', Expected::Event)?;
         let mut last = 0;
         while let Some((at, member)) = keys.members.next(last, cursor)? {
             match member {
                 Member::Phase => self.phase = cursor.scalar()?,
-                Member::Category => self.category = cursor.scalar()?.map(Category::of),
+                Member::Category => self.category = cursor.scalar()?.map(Category::from_name),
                 Member::Name => self.name = cursor.scalar()?,
                 Member::Pid => self.pid = cursor.scalar()?,
                 Member::Tid => self.tid = cursor.scalar()?,
@@ -380,7 +380,7 @@ impl<'a> Arguments<'a> {
 
     /// Reads the object of arguments.
     #[inline]
-    fn read(&mut self, cursor: &mut Cursor<'a>, keys: &mut Keys<'a, Field>) -> Result<(), Stop> {
+    fn read(&mut self, cursor: &mut Cursor<'a>, keys: &mut Keys<'a, Field>) -> Result<(), ParseStop> {
         if cursor.peek()? != b'{' {
             return cursor.skip();
         }
@@ -411,7 +411,7 @@ fn listed_name(text: &[u8]) -> Option<String> {
 }
 
 /// Parses a list of three integers; zeros for anything else.
-fn triple(cursor: &mut Cursor<'_>) -> Result<[u32; 3], Stop> {
+fn triple(cursor: &mut Cursor<'_>) -> Result<[u32; 3], ParseStop> {
     cursor.peek()?;
     match cursor.three_numbers() {
         Some(numbers) => Ok(numbers),
@@ -434,7 +434,7 @@ pub enum Category {
     Frame,
     /// A counter of a GPU.
     Counter,
-    /// Known, and a loss of a name. Work and waits of a device that is no GPU overlap, and only its own tools tell them apart.
+    /// Known, and a loss of a name. Work and waits of a device that is no GPU overlap, and only the tools of that device tell them apart.
     Unread(LossKind, &'static str),
     /// Known, and not needed: it repeats what other events say, or says nothing about time on the GPU.
     Ignored,
@@ -448,7 +448,7 @@ impl Category {
 
     /// Returns the category of a name. Capitalised names are those of the profiler's first releases.
     #[inline]
-    pub fn of(name: &[u8]) -> Self {
+    pub fn from_name(name: &[u8]) -> Self {
         match name {
             b"cpu_op" | b"Operator" => Self::CpuOp,
             b"cuda_runtime" | b"cuda_driver" | b"Runtime" => Self::Call,
@@ -474,7 +474,7 @@ impl Category {
             b"graph_host_node" => Self::HOST_NODE,
             b"hardware_counters" => Self::Counter,
             b"mtia_counters" | b"xpu_scope_profiler" => Self::Unread(LossKind::EventUnknown, "counters"),
-            // Projections of ranges, memory instants, the profiler's own cost and frames.
+            // Projections of ranges, memory instants, profiler overhead and frames.
             b"gpu_user_annotation" | b"cpu_instant_event" | b"overhead" | b"Trace" => Self::Ignored,
             b"cuda_sync"
             | b"cuda_event"
@@ -487,7 +487,7 @@ impl Category {
         }
     }
 
-    /// Returns the category of an event of this name. Releases before 2022 wrote the profiler's own ranges as operators.
+    /// Returns the category of an event of this name. Releases before 2022 wrote ranges of the profiler as operators.
     #[inline]
     fn with_name(self, name: &[u8]) -> Self {
         const RANGES: [&[u8]; 3] = [b"ProfilerStep#", b"Optimizer.", b"enumerate(DataLoader)#"];

@@ -4,6 +4,7 @@
 //! tables below are ranges too.
 
 use crate::{FrameId, HostFrame, NameId, Trace};
+use std::sync::LazyLock;
 
 /// Domain of the ranges that stand for Python frames.
 pub const FRAME_DOMAIN: &str = "python";
@@ -24,6 +25,8 @@ pub enum FrameRole {
 /// A frame that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
+    /// Name of the engine.
+    pub engine: &'static str,
     /// Meaning.
     pub role: FrameRole,
     /// End of the file's path; empty for a module's call.
@@ -32,60 +35,42 @@ pub struct Frame {
     function: &'static str,
 }
 
-const fn frame(role: FrameRole, file: &'static str, function: &'static str) -> Frame {
-    Frame { role, file, function }
-}
-
-const SCHEDULER: &str = "sglang/srt/managers/scheduler.py";
-const GENERATE: &str = "transformers/generation/utils.py";
-
-/// Frames of vLLM.
-pub const VLLM: &[Frame] = &[
-    frame(FrameRole::Step, "vllm/v1/worker/gpu_worker.py", "execute_model"),
-    frame(FrameRole::Step, "vllm/v1/worker/gpu_model_runner.py", "execute_model"),
-    frame(FrameRole::Step, "vllm/v1/worker/gpu/model_runner.py", "execute_model"),
-    frame(FrameRole::Step, "vllm/worker/worker_base.py", "execute_model"),
-    frame(FrameRole::Step, "vllm/worker/model_runner.py", "execute_model"),
-];
-
-/// Frames of SGLang.
-pub const SGLANG: &[Frame] =
-    &[frame(FrameRole::Step, SCHEDULER, "run_batch"), frame(FrameRole::Step, SCHEDULER, "_run_batch_inner")];
-
-/// Frames of transformers.
-pub const TRANSFORMERS: &[Frame] = &[
-    frame(FrameRole::Generation, GENERATE, "generate"),
-    frame(FrameRole::Generation, GENERATE, "_sample"),
-    frame(FrameRole::Generation, GENERATE, "sample"),
-    frame(FrameRole::Generation, GENERATE, "_greedy_search"),
-    frame(FrameRole::Generation, GENERATE, "greedy_search"),
-    frame(FrameRole::Prefill, GENERATE, "_prefill"),
-    frame(FrameRole::ModelCall, "", "ForCausalLM"),
-    frame(FrameRole::ModelCall, "", "ForConditionalGeneration"),
-    frame(FrameRole::ModelCall, "", "LMHeadModel"),
-];
-
-/// Returns every frame that is kept.
-fn all() -> impl Iterator<Item = &'static Frame> {
-    [VLLM, SGLANG, TRANSFORMERS].into_iter().flatten()
-}
+/// The frames of `frames.tsv`.
+static FRAMES: LazyLock<Vec<Frame>> = LazyLock::new(|| {
+    let frame = |line: &'static str| {
+        let mut columns = line.split('\t');
+        Some(Frame {
+            engine: columns.next()?,
+            role: match columns.next()? {
+                "step" => FrameRole::Step,
+                "generation" => FrameRole::Generation,
+                "prefill" => FrameRole::Prefill,
+                _ => FrameRole::ModelCall,
+            },
+            file: columns.next()?,
+            function: columns.next()?,
+        })
+    };
+    include_str!("frames.tsv").lines().filter_map(frame).collect()
+});
 
 /// Beginning of the frames of a module's call, which end with the number of the module.
 pub const MODULE: &str = "nn.Module: ";
 
 impl Frame {
-    /// Tells whether the reader gives this frame a name.
+    /// Returns the frame to which the reader gives a name.
     ///
     /// ```
-    /// use roofgap_trace::frames::VLLM;
-    /// assert!(VLLM[0].is_named("vllm/v1/worker/gpu_worker.py: execute_model"));
-    /// assert!(!VLLM[0].is_named("vllm/v1/worker/gpu_worker.py: profile"));
+    /// use roofgap_trace::frames::Frame;
+    /// let frame = Frame::named("vllm/v1/worker/gpu_worker.py: execute_model");
+    /// assert_eq!(frame.map(|frame| frame.engine), Some("vLLM"));
+    /// assert_eq!(Frame::named("vllm/v1/worker/gpu_worker.py: profile"), None);
     /// ```
-    pub fn is_named(&self, name: &str) -> bool {
-        match name.strip_prefix(MODULE) {
-            Some(class) => self.file.is_empty() && class.ends_with(self.function),
-            None => name.split_once(": ") == Some((self.file, self.function)),
-        }
+    pub fn named(name: &str) -> Option<&'static Self> {
+        FRAMES.iter().find(|frame| match name.strip_prefix(MODULE) {
+            Some(class) => frame.file.is_empty() && class.ends_with(frame.function),
+            None => name.split_once(": ") == Some((frame.file, frame.function)),
+        })
     }
 }
 
@@ -101,7 +86,7 @@ pub(crate) struct NamedFrame {
 
 impl NamedFrame {
     /// Reads a name and adds it to a trace.
-    pub fn of(raw: &str, trace: &mut Trace) -> Self {
+    pub fn intern(raw: &str, trace: &mut Trace) -> Self {
         let (function, file, line) = function_of(raw);
         let frame =
             HostFrame { function: trace.names.intern(&function), file: trace.names.intern(file), line };
@@ -170,10 +155,10 @@ pub fn kept(raw: &[u8]) -> Option<String> {
     if let Some(module) = raw.strip_prefix(MODULE.as_bytes()) {
         let class = class_of(module)?;
         let model = |frame: &Frame| frame.file.is_empty() && class.ends_with(frame.function.as_bytes());
-        return all().any(model).then(|| format!("{MODULE}{}", String::from_utf8_lossy(class)));
+        return FRAMES.iter().any(model).then(|| format!("{MODULE}{}", String::from_utf8_lossy(class)));
     }
-    let found = all().find(|frame| !frame.file.is_empty() && is(raw, frame))?;
-    Some(format!("{}: {}", found.file, found.function))
+    let frame = FRAMES.iter().find(|frame| !frame.file.is_empty() && is(raw, frame))?;
+    Some(format!("{}: {}", frame.file, frame.function))
 }
 
 /// Returns true if a name is `[FOLDER/]FILE(LINE): FUNCTION`.
@@ -209,7 +194,7 @@ mod tests {
             ),
         ] {
             assert_eq!(kept(raw.as_bytes()).as_deref(), Some(name));
-            assert!(all().any(|frame| frame.is_named(name)), "{name}");
+            assert!(Frame::named(name).is_some(), "{name}");
         }
         for other in [
             "vllm/v1/worker/gpu_model_runner.py(753): _update_states",
@@ -259,13 +244,13 @@ mod tests {
 
     #[test]
     fn every_frame_of_the_table_is_found_by_its_name() {
-        for frame in all() {
+        for frame in FRAMES.iter() {
             let raw = match frame.file {
                 "" => format!("{MODULE}Model{}_0", frame.function),
                 file => format!("/site-packages/{file}(1): {}", frame.function),
             };
             let name = kept(raw.as_bytes()).unwrap();
-            assert_eq!(all().find(|frame| frame.is_named(&name)), Some(frame), "{raw}");
+            assert_eq!(Frame::named(&name), Some(frame), "{raw}");
         }
     }
 }

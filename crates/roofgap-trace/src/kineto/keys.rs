@@ -1,6 +1,6 @@
 //! Keys of objects, remembered as they were written: most objects repeat the keys and the white space of those before.
 
-use super::cursor::{Cursor, Expected, Stop};
+use super::cursor::{Cursor, Expected, ParseStop};
 
 /// Most keys that are remembered.
 const MOST_KEYS: usize = 64;
@@ -8,7 +8,7 @@ const MOST_KEYS: usize = 64;
 /// A key, and what it means; a closing brace means nothing.
 #[derive(Debug, Clone, Copy)]
 struct Key<'a, F> {
-    /// The key with all that stands between the value before it and its own.
+    /// The key with everything between the value before it and its value.
     text: &'a [u8],
     field: Option<F>,
     /// Positions of keys that followed it.
@@ -31,7 +31,7 @@ impl<'a, F: Copy + for<'k> From<&'k [u8]>> Keys<'a, F> {
     /// Passes over what stands before the next value, after that of the key at `last`, which is 0 after the opening brace. Returns the
     /// position of its key and what it means; `None` after the closing brace.
     #[inline(always)]
-    pub fn next(&mut self, last: usize, cursor: &mut Cursor<'a>) -> Result<Option<(usize, F)>, Stop> {
+    pub fn next(&mut self, last: usize, cursor: &mut Cursor<'a>) -> Result<Option<(usize, F)>, ParseStop> {
         for at in self.0[last].next {
             let key = &self.0[at];
             if at > 0 && cursor.take_exactly(key.text) {
@@ -41,7 +41,7 @@ impl<'a, F: Copy + for<'k> From<&'k [u8]>> Keys<'a, F> {
         self.find(last, cursor)
     }
 
-    fn find(&mut self, last: usize, cursor: &mut Cursor<'a>) -> Result<Option<(usize, F)>, Stop> {
+    fn find(&mut self, last: usize, cursor: &mut Cursor<'a>) -> Result<Option<(usize, F)>, ParseStop> {
         let from = cursor.at;
         let field = match cursor.peek()? {
             b'}' => {
@@ -74,7 +74,7 @@ impl<'a, F: Copy + for<'k> From<&'k [u8]>> Keys<'a, F> {
 
     /// Passes over the value of the key at `at`.
     #[inline(always)]
-    pub fn value(&mut self, at: usize, cursor: &mut Cursor<'a>) -> Result<&'a [u8], Stop> {
+    pub fn value(&mut self, at: usize, cursor: &mut Cursor<'a>) -> Result<&'a [u8], ParseStop> {
         let last = &mut self.0[at].value;
         if !last.is_empty() && cursor.take_exactly(last) {
             return Ok(last);
@@ -103,18 +103,18 @@ mod tests {
     }
 
     /// Reads objects one after the other: the length of each key and its value.
-    fn read(text: &str) -> Result<Vec<(usize, &[u8])>, Stop> {
-        let (mut keys, mut cursor, mut found) =
+    fn read(text: &str) -> Result<Vec<(usize, &[u8])>, ParseStop> {
+        let (mut keys, mut cursor, mut values) =
             (Keys::default(), Cursor::new(text.as_bytes(), 0), Vec::new());
         while cursor.at < text.len() {
             cursor.take(b'{', Expected::Event)?;
             let mut last = 0;
             while let Some((at, Length(length))) = keys.next(last, &mut cursor)? {
-                found.push((length, keys.value(at, &mut cursor)?));
+                values.push((length, keys.value(at, &mut cursor)?));
                 last = at;
             }
         }
-        Ok(found)
+        Ok(values)
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
         // One more byte than before, which ends the value elsewhere.
         assert_eq!(read(r#"{"a": 1, "a": 1}{"a": 12, "a": 1}"#).unwrap()[2], (1, &b"12"[..]));
         for wrong in [r#"{"a": 1}{, "a": 1}"#, r#"{"a": 1 "a": 1}"#, r#"{"a": 1, "b": 2}{"a": 1, }"#] {
-            assert!(matches!(read(wrong), Err(Stop::Invalid(_))), "{wrong}");
+            assert!(matches!(read(wrong), Err(ParseStop::Invalid(_))), "{wrong}");
         }
     }
 
@@ -140,9 +140,9 @@ mod tests {
         let members: Vec<String> =
             (0..3 * MOST_KEYS).map(|n| format!("\"{}\": {n}", "k".repeat(n))).collect();
         let text = format!("{{{}}}", members.join(", ")).repeat(2);
-        let found = read(&text).unwrap();
-        assert_eq!(found.len(), 6 * MOST_KEYS);
-        for (at, (length, value)) in found.iter().enumerate() {
+        let values = read(&text).unwrap();
+        assert_eq!(values.len(), 6 * MOST_KEYS);
+        for (at, (length, value)) in values.iter().enumerate() {
             assert_eq!((at % (3 * MOST_KEYS), length.to_string().as_bytes()), (*length, *value));
         }
     }

@@ -2,13 +2,13 @@
 
 use super::document::Header;
 use super::frames::NamedFrame;
-use super::operators::{Sequences, Shapes};
-use super::rows::{BlockNames, Rows, ThreadKey, ThreadRow};
+use super::operators::link_backward;
+use super::rows::{BlockNames, Rows, SequenceRow, ThreadKey, ThreadRow};
 use crate::model::MOST_DEVICES;
 use crate::vitals::Readings;
 use crate::{
     Call, CallClass, Collective, Device, DeviceId, GpuOp, HostSpan, LossKind, MemoryKind, NameId, Ns, OpKind,
-    ProcessId, Range, RangeStyle, ThreadId, Trace,
+    ProcessId, Range, RangeStyle, ShapedOperator, ThreadId, Trace,
 };
 use rustc_hash::FxHashMap;
 
@@ -17,13 +17,6 @@ use rustc_hash::FxHashMap;
 #[derive(Default)]
 pub struct Merge {
     trace: Trace,
-    /// Number of rows before this input.
-    first_op: usize,
-    first_call: usize,
-    first_cpu_op: usize,
-    first_range: usize,
-    first_module: usize,
-    first_span: usize,
     /// Processes and threads of this file, in the order of their ids.
     processes: Vec<String>,
     threads: Vec<(ThreadKey, ProcessId)>,
@@ -35,8 +28,7 @@ pub struct Merge {
     devices: Vec<u32>,
     /// Names of nodes of graphs, by row of the operation.
     node_names: Vec<(usize, NameId)>,
-    sequences: Sequences,
-    shapes: Shapes,
+    sequences: Vec<SequenceRow>,
     readings: Readings,
     /// Operations whose duration has no decimals.
     whole_micros: u64,
@@ -46,18 +38,9 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Continues a trace.
+    /// Fills a trace that has no events.
     pub fn new(trace: Trace) -> Self {
-        Self {
-            first_op: trace.ops.len(),
-            first_call: trace.calls.len(),
-            first_cpu_op: trace.cpu_ops.len(),
-            first_range: trace.ranges.rows.len(),
-            first_module: trace.modules.len(),
-            first_span: trace.stacks.spans.len(),
-            trace,
-            ..Self::default()
-        }
+        Self { trace, ..Self::default() }
     }
 
     /// Tells whether a process has a name with one of these parts.
@@ -79,17 +62,23 @@ impl Merge {
             self.thread_names.entry(key.clone()).or_insert_with(|| name.clone());
         }
         let threads: Vec<(ThreadId, ProcessId)> = rows.threads.iter().map(|key| self.thread(key)).collect();
-        let mut names = BlockNames::of(rows);
+        let mut names = BlockNames::new(rows);
         self.add_ops(rows, &mut names);
         self.add_calls(rows, &threads, &mut names);
-        self.sequences.add(&rows.sequences, self.trace.cpu_ops.len());
-        let trace = &mut self.trace;
-        let first = trace.cpu_ops.len();
-        self.shapes.add(&rows.shapes, first, |name| names.get(name, trace));
+        let first = self.trace.cpu_ops.len();
+        self.sequences.extend(rows.sequences.iter().map(|row| SequenceRow { op: first + row.op, ..*row }));
+        let mut name = |name| names.get(name, &mut self.trace);
+        let shapes: Vec<_> =
+            rows.shapes.iter().map(|row| (row.op, name(row.dims), name(row.types))).collect();
         for row in &rows.cpu_ops {
             let (thread, _) = threads[row.thread as usize];
             let name = names.get(row.name, &mut self.trace);
             self.trace.cpu_ops.push(row.start, row.end, name, thread);
+        }
+        for (op, dims, types) in shapes {
+            let (ops, row) = (&self.trace.cpu_ops, first + op);
+            let (thread, start, end, name) = (ops.thread[row], ops.start[row], ops.end[row], ops.name[row]);
+            self.trace.shaped.push(ShapedOperator { thread, start, end, name, dims, types });
         }
         let range = |row: &ThreadRow, domain: NameId, name: NameId| {
             let (thread, process) = threads[row.thread as usize];
@@ -114,7 +103,7 @@ impl Merge {
         let mut known: Vec<Option<NamedFrame>> = vec![None; rows.names.len()];
         for row in &rows.frames {
             let NamedFrame { frame, step, module } = *known[row.name as usize]
-                .get_or_insert_with(|| NamedFrame::of(names.text(row.name), &mut self.trace));
+                .get_or_insert_with(|| NamedFrame::intern(names.text(row.name), &mut self.trace));
             let (thread, _) = threads[row.thread as usize];
             self.trace.stacks.spans.push(HostSpan { thread, start: row.start, end: row.end, frame });
             if let Some((domain, name)) = step {
@@ -162,9 +151,13 @@ impl Merge {
                 graph_node: row.graph_node,
                 memory,
             };
-            if let Some((_, own)) = collective {
-                let group = names.get(own.group.0, &mut self.trace);
-                let collective = Collective { group, name: names.get(own.name.0, &mut self.trace), ..*own };
+            if let Some((_, collective_row)) = collective {
+                let group = names.get(collective_row.group.0, &mut self.trace);
+                let collective = Collective {
+                    group,
+                    name: names.get(collective_row.name.0, &mut self.trace),
+                    ..*collective_row
+                };
                 let row = self.trace.ops.len() as u32;
                 self.trace.ops.collectives.insert(row, collective);
             }
@@ -191,7 +184,7 @@ impl Merge {
         for row in &rows.calls {
             let (thread, process) = threads[row.thread as usize];
             let class =
-                *classes[row.name as usize].get_or_insert_with(|| CallClass::of(names.text(row.name)));
+                *classes[row.name as usize].get_or_insert_with(|| CallClass::from_name(names.text(row.name)));
             let call = Call {
                 start: row.start,
                 end: row.end,
@@ -236,17 +229,16 @@ impl Merge {
         self.name_processes_and_threads();
         self.shift(header.base);
         std::mem::take(&mut self.readings).settle(header.base, &mut self.trace);
-        self.sequences.link(&mut self.trace);
-        self.shapes.link(&mut self.trace);
+        link_backward(&self.sequences, &mut self.trace);
         for option in &header.options {
             self.trace.losses.add(*option, 1);
         }
         // Profilers before torch 2.4 wrote whole microseconds throughout; a later one may write one without decimals by chance.
-        let ops = (self.trace.ops.len() - self.first_op) as u64;
+        let ops = self.trace.ops.len() as u64;
         if self.whole_micros == ops {
             self.trace.losses.add(LossKind::TimeRounded, ops);
         }
-        if self.trace.ops.len() > self.first_op && self.trace.calls.len() == self.first_call {
+        if ops > 0 && self.trace.calls.is_empty() {
             self.trace.losses.add(LossKind::NoRuntime, 1);
         }
         if self.has_process(&["Ascend Hardware"]) {
@@ -269,7 +261,7 @@ impl Merge {
             ids.push(self.trace.add_device(Device { number, ..alike.clone().unwrap_or_default() }));
         }
         let mut undescribed = 0;
-        for device in self.trace.ops.device.iter_mut().skip(self.first_op) {
+        for device in &mut self.trace.ops.device {
             let position = device.index();
             undescribed += u64::from(!described[position]);
             *device = ids[position];
@@ -279,35 +271,21 @@ impl Merge {
 
     /// Operations do not say which process launched them; the call with the same correlation id does.
     fn find_launching_processes(&mut self) {
-        if self.trace.ops.len() == self.first_op {
-            return;
+        let Trace { ops, calls, .. } = &mut self.trace;
+        // Without calls: the process that ran operators, or one that nothing is known of.
+        if !ops.is_empty() && calls.is_empty() && self.processes.is_empty() {
+            self.processes.push(String::new());
         }
-        let calls = &self.trace.calls;
-        let processes = &calls.process[self.first_call..];
-        let first = processes.first().copied();
-        let launching = match first {
-            Some(otherwise) if processes.iter().all(|&process| process == otherwise) => {
-                Launching { index: Vec::new(), otherwise }
-            }
-            Some(otherwise) => {
-                let rows = self.first_call..calls.len();
-                let launch = |row: usize| (calls.correlation[row], calls.start[row], calls.process[row]);
-                let mut index: Vec<(u32, Ns, ProcessId)> = rows.map(launch).collect();
-                index.sort_unstable();
-                Launching { index, otherwise }
-            }
-            // Without calls: the process that ran operators, or one that nothing is known of.
-            None => {
-                if self.processes.is_empty() {
-                    self.processes.push(String::new());
-                }
-                Launching { index: Vec::new(), otherwise: ProcessId(self.trace.processes.len() as u32) }
-            }
-        };
-        let ops = &mut self.trace.ops;
-        let rows = ops.process.iter_mut().zip(&ops.correlation).zip(&ops.start).skip(self.first_op);
-        for ((process, &correlation), &start) in rows {
-            *process = launching.of(correlation, start);
+        let first = calls.process.first().copied().unwrap_or_default();
+        let mut launches: Vec<(u32, Ns, ProcessId)> = Vec::new();
+        if calls.process.iter().any(|process| *process != first) {
+            let launch = |row: usize| (calls.correlation[row], calls.start[row], calls.process[row]);
+            launches.extend((0..calls.len()).map(launch));
+            launches.sort_unstable();
+        }
+        for ((process, &correlation), &start) in ops.process.iter_mut().zip(&ops.correlation).zip(&ops.start)
+        {
+            *process = launching_process(&launches, correlation, start).unwrap_or(first);
         }
     }
 
@@ -334,45 +312,26 @@ impl Merge {
         if base == 0 {
             return;
         }
-        let trace = &mut self.trace;
-        let columns = [
-            (&mut trace.ops.start, self.first_op),
-            (&mut trace.ops.end, self.first_op),
-            (&mut trace.calls.start, self.first_call),
-            (&mut trace.calls.end, self.first_call),
-            (&mut trace.cpu_ops.start, self.first_cpu_op),
-            (&mut trace.cpu_ops.end, self.first_cpu_op),
-        ];
-        for (column, first) in columns {
-            column.iter_mut().skip(first).for_each(|time| *time += base);
-        }
-        let ranges = trace.ranges.rows.iter_mut().skip(self.first_range);
-        for range in ranges.chain(trace.modules.iter_mut().skip(self.first_module)) {
-            range.start += base;
-            range.end += base;
-        }
-        for span in trace.stacks.spans.iter_mut().skip(self.first_span) {
-            span.start += base;
-            span.end += base;
+        let Trace { ops, calls, cpu_ops, ranges, modules, stacks, shaped, .. } = &mut self.trace;
+        let starts = [&mut ops.start, &mut calls.start, &mut cpu_ops.start];
+        let ends = [&mut ops.end, &mut calls.end, &mut cpu_ops.end];
+        let columns = starts.into_iter().chain(ends).flatten();
+        let ranges = ranges.rows.iter_mut().chain(modules).map(|range| [&mut range.start, &mut range.end]);
+        let spans = stacks.spans.iter_mut().map(|span| [&mut span.start, &mut span.end]);
+        let shaped = shaped.iter_mut().map(|operator| [&mut operator.start, &mut operator.end]);
+        for time in columns.chain(ranges.chain(spans).chain(shaped).flatten()) {
+            *time += base;
         }
     }
 }
 
-/// Processes that launched operations, by correlation and time of the call.
-struct Launching {
-    index: Vec<(u32, Ns, ProcessId)>,
-    otherwise: ProcessId,
-}
-
-impl Launching {
-    fn of(&self, correlation: u32, start: Ns) -> ProcessId {
-        let index = &self.index;
-        // Of several with the same id, the last that began before the operation.
-        let begin = index.partition_point(|&(c, _, _)| c < correlation);
-        let end = index.partition_point(|&(c, s, _)| (c, s) <= (correlation, start));
-        let found = index.get(begin..end.max(begin)).and_then(|same| same.last()).or(index.get(begin));
-        found.filter(|(c, _, _)| *c == correlation).map_or(self.otherwise, |&(_, _, process)| process)
-    }
+/// Returns the process of the call that launched an operation. `launches` are correlation, time and process of all calls, in order.
+fn launching_process(launches: &[(u32, Ns, ProcessId)], correlation: u32, start: Ns) -> Option<ProcessId> {
+    // Of several with the same id, the last that began before the operation.
+    let begin = launches.partition_point(|&(id, ..)| id < correlation);
+    let end = launches.partition_point(|&(id, at, _)| (id, at) <= (correlation, start));
+    let launch = launches.get(begin..end.max(begin)).and_then(|same| same.last()).or(launches.get(begin));
+    launch.filter(|(id, ..)| *id == correlation).map(|(.., process)| *process)
 }
 
 /// Splits `LLM@prefill` into domain `LLM` and name `prefill`, as NVTX has them; other names with `@` stay whole.
@@ -431,12 +390,12 @@ mod tests {
     #[test]
     fn colliding_correlations_go_to_the_latest_call_before() {
         let (a, b) = (ProcessId(3), ProcessId(4));
-        let launching = Launching { index: vec![(7, 10, a), (7, 20, b), (9, 30, b)], otherwise: a };
-        assert_eq!(launching.of(7, 15), a);
-        assert_eq!(launching.of(7, 25), b);
-        assert_eq!(launching.of(7, 5), a);
-        assert_eq!(launching.of(9, 5), b);
-        assert_eq!(launching.of(8, 50), a);
-        assert_eq!(launching.of(99, 50), a);
+        let launched = |id, at| launching_process(&[(7, 10, a), (7, 20, b), (9, 30, b)], id, at);
+        assert_eq!(launched(7, 15), Some(a));
+        assert_eq!(launched(7, 25), Some(b));
+        assert_eq!(launched(7, 5), Some(a));
+        assert_eq!(launched(9, 5), Some(b));
+        assert_eq!(launched(8, 50), None);
+        assert_eq!(launched(99, 50), None);
     }
 }

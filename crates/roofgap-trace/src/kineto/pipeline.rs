@@ -2,7 +2,7 @@
 //! the order of the file by one, which knows whether the guess was right and parses again where it was not.
 
 use super::blocks::{Block, Blocks};
-use super::cursor::{Cursor, Expected, Stop};
+use super::cursor::{Cursor, Expected, ParseStop};
 use super::document::{Document, Header, Place, State, events};
 use super::merge::Merge;
 use super::rows::{Filler, Rows};
@@ -28,7 +28,7 @@ pub struct Division {
 }
 
 impl Default for Division {
-    /// Blocks that stay in a core's own cache from reading to parsing, and a thread for each core.
+    /// Blocks small enough to stay in the cache of one core from reading to parsing, and a thread for each core.
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Self { block: 1 << 20, threads: cores.clamp(1, 8) }
@@ -117,7 +117,8 @@ fn work(feed: &Mutex<Feed>, give_parsed: &Sender<io::Result<Parsed>>) {
         // The first block begins with the header and not with an event.
         if index > 0 {
             let mut cursor = Cursor::new(text, 0);
-            if let Err(Stop::Invalid(expected)) = events(&mut cursor, &mut place, &mut Filler::new(rows)) {
+            if let Err(ParseStop::Invalid(expected)) = events(&mut cursor, &mut place, &mut Filler::new(rows))
+            {
                 wrong = Some(expected);
             }
             read = cursor.at;
@@ -221,7 +222,7 @@ impl Assembly {
         let stop = self.document.advance(&mut cursor, &mut Filler::new(&mut self.rows));
         let read = cursor.at;
         merge.add(&self.rows);
-        if let Stop::Invalid(expected) = stop {
+        if let ParseStop::Invalid(expected) = stop {
             return Err(self.invalid(expected, &self.pending, read));
         }
         self.offset += read as u64;

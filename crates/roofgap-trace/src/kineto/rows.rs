@@ -91,26 +91,21 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Empties it and keeps the room.
+    /// Empties it and keeps the room of the large columns.
     pub fn clear(&mut self) {
-        self.ops.clear();
-        self.collectives.clear();
-        self.node_names.clear();
-        self.calls.clear();
-        self.cpu_ops.clear();
-        self.sequences.clear();
-        self.shapes.clear();
-        self.ranges.clear();
-        self.frames.clear();
-        self.names.clear();
-        self.threads.clear();
-        self.process_names.clear();
-        self.thread_names.clear();
-        self.readings.clear();
-        self.losses = Losses::default();
-        self.whole_micros = 0;
-        self.known = 0;
-        self.events = 0;
+        fn emptied<T>(rows: &mut Vec<T>) -> Vec<T> {
+            rows.clear();
+            std::mem::take(rows)
+        }
+        *self = Self {
+            ops: emptied(&mut self.ops),
+            calls: emptied(&mut self.calls),
+            cpu_ops: emptied(&mut self.cpu_ops),
+            ranges: emptied(&mut self.ranges),
+            frames: emptied(&mut self.frames),
+            names: emptied(&mut self.names),
+            ..Self::default()
+        };
     }
 
     pub fn lose(&mut self, kind: LossKind) {
@@ -187,7 +182,7 @@ pub struct BlockNames<'r> {
 
 impl<'r> BlockNames<'r> {
     /// Takes the names of a block, none of which has an id yet.
-    pub fn of(rows: &'r Rows) -> Self {
+    pub fn new(rows: &'r Rows) -> Self {
         let ids = vec![None; rows.names.len()];
         Self { rows, ids }
     }

@@ -32,15 +32,15 @@ impl CallClass {
     ///
     /// ```
     /// use roofgap_trace::CallClass;
-    /// assert_eq!(CallClass::of("cudaLaunchKernel_v7000"), CallClass::Launch);
-    /// assert_eq!(CallClass::of("__cudaLaunchKernel_v13000"), CallClass::Launch);
-    /// assert_eq!(CallClass::of("cuStreamSynchronize"), CallClass::Sync);
-    /// assert_eq!(CallClass::of("cudaGraphLaunch_v10000"), CallClass::GraphLaunch);
-    /// assert_eq!(CallClass::of("hipExtModuleLaunchKernel"), CallClass::Launch);
-    /// assert_eq!(CallClass::of("cudaGetDevice"), CallClass::Other);
+    /// assert_eq!(CallClass::from_name("cudaLaunchKernel_v7000"), CallClass::Launch);
+    /// assert_eq!(CallClass::from_name("__cudaLaunchKernel_v13000"), CallClass::Launch);
+    /// assert_eq!(CallClass::from_name("cuStreamSynchronize"), CallClass::Sync);
+    /// assert_eq!(CallClass::from_name("cudaGraphLaunch_v10000"), CallClass::GraphLaunch);
+    /// assert_eq!(CallClass::from_name("hipExtModuleLaunchKernel"), CallClass::Launch);
+    /// assert_eq!(CallClass::from_name("cudaGetDevice"), CallClass::Other);
     /// ```
-    pub fn of(name: &str) -> Self {
-        // The runtime's own launches carry two underscores in new versions.
+    pub fn from_name(name: &str) -> Self {
+        // Launches by the runtime carry two underscores in new versions.
         let name = name.trim_start_matches('_');
         // Traces of AMD devices call the same functions by another name.
         let base = ["cuda", "cu", "hipExtModule", "hipModule", "hipExt", "hip"]
@@ -103,14 +103,9 @@ pub struct Calls {
     pub correlation: Vec<u32>,
 }
 
-columns!(Calls: Call, start, end, name, class, process, thread, correlation);
+columns!(Calls: Call, pub push, take; start, end, name, class, process, thread, correlation);
 
 impl Calls {
-    /// Appends a row.
-    pub fn push(&mut self, call: Call) {
-        self.push_columns(call);
-    }
-
     /// Puts the rows in the order of (start, end, thread, correlation).
     pub fn sort(&mut self) {
         let key = |i: usize| (self.end[i], self.thread[i], self.correlation[i]);
@@ -118,11 +113,6 @@ impl Calls {
             return;
         };
         self.take(&order);
-    }
-
-    /// Keeps the rows of `order`, in that order.
-    pub(super) fn take(&mut self, order: &Order) {
-        self.take_columns(order);
     }
 }
 
@@ -146,7 +136,7 @@ struct CpuOp {
     thread: ThreadId,
 }
 
-columns!(CpuOps: CpuOp, start, end, name, thread);
+columns!(CpuOps: CpuOp, push_columns, take; start, end, name, thread);
 
 impl CpuOps {
     /// Appends a row.
@@ -163,11 +153,6 @@ impl CpuOps {
         let mut order: Vec<u32> = (0..self.len() as u32).collect();
         order.sort_by_key(|&i| key(i as usize));
         self.take(&Order::All(order));
-    }
-
-    /// Keeps the rows of `order`, in that order.
-    pub(super) fn take(&mut self, order: &Order) {
-        self.take_columns(order);
     }
 }
 

@@ -27,9 +27,9 @@ impl Trace {
         let early: Vec<(DeviceId, Ns)> = early.collect();
         for (device, ns) in &early {
             let ops = &mut self.ops;
-            let own = ops.device.iter().zip(&mut ops.start).zip(&mut ops.end);
+            let times = ops.device.iter().zip(&mut ops.start).zip(&mut ops.end);
             let mut moved = 0;
-            for ((_, start), end) in own.filter(|((of, _), _)| *of == device) {
+            for ((_, start), end) in times.filter(|((of, _), _)| *of == device) {
                 (*start, *end, moved) = (*start + ns, *end + ns, moved + 1);
             }
             let number = self.devices[device.index()].number;

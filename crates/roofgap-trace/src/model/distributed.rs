@@ -87,24 +87,26 @@ const VARIABLES: [(&str, &str); 4] = [
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 ];
 
-/// Returns the rank and the number of ranks: those of the first launcher that tells a job of several.
-pub fn launcher_rank(value: impl Fn(&str) -> Option<u32>) -> Option<(u32, u32)> {
+/// Returns the job of a process by the variables of its launcher: the first that names a job of several ranks, else the first.
+pub fn launched_job(value: impl Fn(&str) -> Option<u32>) -> Option<Distributed> {
     let both = |(rank, size): &(&str, &str)| value(rank).zip(value(size));
-    let told = || VARIABLES.iter().filter_map(both).filter(|(rank, size)| rank < size);
-    told().find(|(_, size)| *size > 1).or_else(|| told().next())
+    let named = || VARIABLES.iter().filter_map(both).filter(|(rank, size)| rank < size);
+    let (rank, world_size) = named().find(|(_, size)| *size > 1).or_else(|| named().next())?;
+    Some(Distributed { rank: Some(rank), world_size: Some(world_size), groups: Vec::new() })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::launcher_rank;
+    use super::launched_job;
 
     #[test]
     fn the_innermost_launcher_of_several_ranks_counts() {
         let of = |variables: &[(&str, u32)]| {
-            launcher_rank(|name| {
-                let found = variables.iter().find(|(known, _)| *known == name);
-                found.map(|(_, value)| *value)
-            })
+            let job = launched_job(|name| {
+                let variable = variables.iter().find(|(known, _)| *known == name);
+                variable.map(|(_, value)| *value)
+            })?;
+            job.rank.zip(job.world_size)
         };
         let slurm = [("SLURM_PROCID", 1), ("SLURM_NTASKS", 2), ("SLURM_STEP_NUM_TASKS", 2)];
         assert_eq!(of(&slurm), Some((1, 2)));

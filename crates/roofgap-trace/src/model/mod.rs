@@ -30,7 +30,7 @@ mod trace;
 
 pub use calls::{BackwardLink, Call, CallClass, Calls, CpuOps, ShapedOperator};
 pub use distributed::{Collective, Distributed, ProcessGroup};
-pub(crate) use distributed::{group_label, launcher_rank};
+pub(crate) use distributed::{group_label, launched_job};
 pub use host::{ForeignSample, FrameId, HostFrame, HostSample, HostSpan, HostStacks, NOT_RUNNING, StackId};
 pub use losses::{Loss, LossKind, Losses, Severity};
 pub(crate) use ops::is_within;
@@ -114,7 +114,7 @@ impl Names {
 
     /// Replaces each string by another; ids stay. Two strings may become equal.
     pub fn rewrite(&mut self, text: impl Fn(&str) -> String) {
-        self.strings.iter_mut().for_each(|own| *own = text(own).into());
+        self.strings.iter_mut().for_each(|name| *name = text(name).into());
         self.ids = self.strings.iter().cloned().zip((0..).map(NameId)).collect();
     }
 

@@ -4,6 +4,7 @@ use super::limits::MOST_BYTES;
 use super::order::{Order, by_start, columns};
 use super::{Collective, DeviceId, NameId, Ns, ProcessId};
 use rustc_hash::FxHashMap;
+use std::sync::LazyLock;
 
 /// Kind of a GPU operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -32,21 +33,7 @@ impl OpKind {
 
     /// Returns the name of a copy of one of CUPTI's kinds.
     pub(crate) fn copy_name(kind: i64) -> &'static str {
-        const NAMES: [&str; 13] = [
-            "[CUDA memcpy Host-to-Device]",
-            "[CUDA memcpy Device-to-Host]",
-            "[CUDA memcpy Host-to-Array]",
-            "[CUDA memcpy Array-to-Host]",
-            "[CUDA memcpy Array-to-Array]",
-            "[CUDA memcpy Array-to-Device]",
-            "[CUDA memcpy Device-to-Array]",
-            "[CUDA memcpy Device-to-Device]",
-            "[CUDA memcpy Host-to-Host]",
-            "[CUDA memcpy Peer-to-Peer]",
-            "[CUDA memcpy Unified Host-to-Device]",
-            "[CUDA memcpy Unified Device-to-Host]",
-            "[CUDA memcpy Unified Device-to-Device]",
-        ];
+        static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| include_str!("copies.txt").lines().collect());
         let at = usize::try_from(kind).ok().and_then(|kind| kind.checked_sub(1));
         at.and_then(|at| NAMES.get(at)).copied().unwrap_or("[CUDA memcpy]")
     }
@@ -175,7 +162,7 @@ pub struct Transfer {
     pub memory: (MemoryKind, MemoryKind),
 }
 
-columns!(GpuOps: GpuOp, start, end, kind, name, device, stream, process, correlation, shape);
+columns!(GpuOps: GpuOp, push_columns, take_columns; start, end, kind, name, device, stream, process, correlation, shape);
 
 impl GpuOps {
     /// Returns the id of a launch shape, and adds it if it is new.

@@ -51,7 +51,7 @@ pub fn by_start(start: &[Ns], tie: impl Fn(usize, usize) -> Ordering) -> Option<
 
 /// Methods of rows that are kept in columns: their number, appending one, and keeping those of an order.
 macro_rules! columns {
-    ($rows:ident: $row:ident, $($column:ident),*) => {
+    ($rows:ident: $row:ident, $vis:vis $push:ident, $take:ident; $($column:ident),*) => {
         impl $rows {
             /// Returns the number of rows.
             pub fn len(&self) -> usize {
@@ -63,11 +63,13 @@ macro_rules! columns {
                 self.start.is_empty()
             }
 
-            fn push_columns(&mut self, row: $row) {
+            /// Adds a row.
+            $vis fn $push(&mut self, row: $row) {
                 $(self.$column.push(row.$column);)*
             }
 
-            fn take_columns(&mut self, order: &Order) {
+            /// Puts the rows in an order.
+            pub(super) fn $take(&mut self, order: &Order) {
                 $(order.apply(&mut self.$column);)*
             }
         }

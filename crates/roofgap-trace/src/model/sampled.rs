@@ -40,14 +40,14 @@ impl SampledMetric {
         (Self::L2Pct, "lts__t_sectors", "", ""),
     ];
 
-    /// Returns the counter of a name in CUPTI, or in a trace of PyTorch, which has names of its own for some.
+    /// Returns the counter of a name in CUPTI, or in a trace of PyTorch, which names some differently.
     pub(crate) fn of_cupti(name: &str) -> Option<Self> {
         let share = name.strip_suffix(".avg.pct_of_peak_sustained_elapsed");
         let is = |(metric, cupti, _, torch): &&(Self, &str, &str, &str)| match share {
             Some(share) => *cupti == share && !metric.is_count(),
             None => *cupti == name && metric.is_count() || *torch == name && !name.is_empty(),
         };
-        Self::NAMES.iter().find(is).map(|own| own.0)
+        Self::NAMES.iter().find(is).map(|row| row.0)
     }
 
     /// Returns the counter of a name in nsys, such as `SMs Active [Throughput %]`. Where a counter has several rollups, that in % counts.
@@ -91,7 +91,7 @@ impl SampledCounters {
                 continue;
             }
             for &(_, metric, value) in sample {
-                let column = match metrics.iter().position(|(own, _)| *own == metric) {
+                let column = match metrics.iter().position(|(known, _)| *known == metric) {
                     Some(known) => known,
                     None => {
                         metrics.push((metric, Vec::new()));
@@ -112,7 +112,7 @@ impl SampledCounters {
 
     /// Returns the values of a counter.
     pub fn values(&self, metric: SampledMetric) -> Option<&[f32]> {
-        self.metrics.iter().find(|(own, _)| *own == metric).map(|(_, values)| values.as_slice())
+        self.metrics.iter().find(|(known, _)| *known == metric).map(|(_, values)| values.as_slice())
     }
 
     /// Puts the windows in order, and leaves out those that overlap an earlier one, are outside of two times, or have impossible values.

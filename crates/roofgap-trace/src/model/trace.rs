@@ -1,4 +1,4 @@
-//! The trace: everything the readers found, in one model.
+//! The trace: the events of all readers in one model.
 
 use super::limits::MOST_BYTES;
 use super::order::Order;
@@ -148,7 +148,7 @@ pub struct Trace {
     pub kernel_totals: Vec<KernelTotal>,
     /// Hardware counters that were sampled while the program ran.
     pub sampled: Vec<SampledCounters>,
-    /// Times at which the profiler worked on threads that call CUDA, by its own account, in no order.
+    /// Times at which the profiler worked on threads that call CUDA, as the profiler reports it, in no order.
     pub profiler: Vec<(Ns, Ns)>,
     /// Vitals of the GPUs while the program ran, and perhaps before and after.
     pub vitals: Vec<GpuVitals>,
@@ -279,20 +279,20 @@ impl Trace {
     pub fn of_rank(&self, rank: u32) -> Self {
         let of_rank = self.process_ranks.iter().filter(|(_, job)| job.rank == Some(rank));
         let processes: Vec<ProcessId> = of_rank.clone().map(|(process, _)| *process).collect();
-        let mut own = self.clone();
-        own.distributed = of_rank.map(|(_, job)| job.clone()).next();
-        own.process_ranks.clear();
-        own.keep_processes(|process| processes.contains(&process));
-        own
+        let mut part = self.clone();
+        part.distributed = of_rank.map(|(_, job)| job.clone()).next();
+        part.process_ranks.clear();
+        part.keep_processes(|process| processes.contains(&process));
+        part
     }
 
     /// Copies a trace with the events of the processes that tell no rank, of a trace that holds several.
     pub fn without_ranks(&self) -> Self {
-        let mut own = self.clone();
-        own.distributed = None;
-        own.process_ranks.clear();
-        own.keep_processes(|process| self.process_ranks.iter().all(|(known, _)| *known != process));
-        own
+        let mut part = self.clone();
+        part.distributed = None;
+        part.process_ranks.clear();
+        part.keep_processes(|process| self.process_ranks.iter().all(|(known, _)| *known != process));
+        part
     }
 
     fn keep_processes(&mut self, keep: impl Fn(ProcessId) -> bool) {
@@ -416,13 +416,14 @@ mod tests {
 
     #[test]
     fn edges_become_windows() {
-        let found = windows(&[(false, 0), (true, 10), (true, 12), (false, 20), (false, 21), (true, 30)], 50);
-        assert_eq!(found.windows, [(10, 20), (30, 50)]);
-        assert_eq!((found.recorded_ns(), found.all_ns(), found.gaps()), (30, 50, 2));
-        assert_eq!(found.window_of(10, 20), Some(0));
-        assert_eq!(found.window_of(31, 40), Some(1));
-        assert_eq!(found.window_of(19, 21), None);
-        assert_eq!(found.window_of(5, 7), None);
+        let recorded =
+            windows(&[(false, 0), (true, 10), (true, 12), (false, 20), (false, 21), (true, 30)], 50);
+        assert_eq!(recorded.windows, [(10, 20), (30, 50)]);
+        assert_eq!((recorded.recorded_ns(), recorded.all_ns(), recorded.gaps()), (30, 50, 2));
+        assert_eq!(recorded.window_of(10, 20), Some(0));
+        assert_eq!(recorded.window_of(31, 40), Some(1));
+        assert_eq!(recorded.window_of(19, 21), None);
+        assert_eq!(recorded.window_of(5, 7), None);
         let never = windows(&[(false, 3)], 50);
         assert!(never.windows.is_empty());
         assert_eq!((never.recorded_ns(), never.gaps()), (0, 1));

@@ -1,6 +1,6 @@
 //! Threads and devices behind the numbers of a capture.
 //!
-//! Rows are pushed with the capture's own numbers in place of ids and corrected at the end, because the records that
+//! Rows are pushed with the numbers of the capture in place of ids and corrected at the end, because the records that
 //! explain the numbers may come after the rows that use them.
 
 use crate::{Device, DeviceId, LossKind, ProcessId, ThreadId, Trace};

@@ -1,7 +1,7 @@
 //! Captures of the native collector (`.rgcap`): CUPTI and NVTX from inside the program, one file per process.
 
 use crate::annotated::GroupMark;
-use crate::model::launcher_rank;
+use crate::model::launched_job;
 use crate::{Distributed, ReadError, input};
 use cpp_demangle::{DemangleOptions, Symbol};
 use roofgap_wire::{EventKind, Message, Reader, Record, WireError};
@@ -110,12 +110,8 @@ impl Place {
 
     /// Returns the rank in a job of several; `None` without one.
     fn distributed(&self) -> Option<Distributed> {
-        let (rank, world_size) = launcher_rank(|name| self.variables.get(name).copied())?;
-        (world_size > 1).then(|| Distributed {
-            rank: Some(rank),
-            world_size: Some(world_size),
-            ..Distributed::default()
-        })
+        let job = launched_job(|name| self.variables.get(name).copied());
+        job.filter(|job| job.world_size > Some(1))
     }
 }
 

@@ -125,8 +125,8 @@ impl<'t> Capture<'t> {
         let Some(mut older) = find_older(path).and_then(|older| open(&older).ok()) else {
             return;
         };
-        let found = older.header();
-        if (found.pid, found.start_ticks) != (header.pid, header.start_ticks) {
+        let other = older.header();
+        if (other.pid, other.start_ticks) != (header.pid, header.start_ticks) {
             return;
         }
         // It has no end record unless it was cut on request: the recording goes on in the newer segment.
@@ -173,7 +173,7 @@ impl<'t> Capture<'t> {
             }
             Record::CallName(entry) => {
                 let name = entry.name.to_str();
-                let class = CallClass::of(name.trim_start_matches('_'));
+                let class = CallClass::from_name(name.trim_start_matches('_'));
                 let id = self.trace.names.intern(&name);
                 self.call_names.insert(entry.api, (id, class));
             }

@@ -24,36 +24,36 @@ const MOST_PLACES: usize = 64;
 impl Samples {
     /// Names the counter at a place.
     pub fn name(&mut self, metric: &wire::CounterMetric<'_>) {
-        let (own, place) = (self.0.entry(metric.device).or_default(), metric.place as usize);
+        let (device, place) = (self.0.entry(metric.device).or_default(), metric.place as usize);
         if place < MOST_PLACES {
-            let most = own.places.len().max(place + 1);
-            own.places.resize(most, None);
-            own.columns.resize(most, Vec::new());
-            own.places[place] = SampledMetric::of_cupti(&metric.name.to_str());
+            let most = device.places.len().max(place + 1);
+            device.places.resize(most, None);
+            device.columns.resize(most, Vec::new());
+            device.places[place] = SampledMetric::of_cupti(&metric.name.to_str());
         }
     }
 
     /// Adds a sample.
     pub fn add(&mut self, sample: &wire::CounterSample<'_>, window: (Ns, Ns)) {
-        let own = self.0.entry(sample.device).or_default();
+        let device = self.0.entry(sample.device).or_default();
         let mut values = sample.values.0.chunks_exact(4);
-        for column in &mut own.columns {
+        for column in &mut device.columns {
             let bytes = values.next().and_then(|bytes| bytes.try_into().ok());
             column.push(bytes.map_or(f32::NAN, f32::from_le_bytes));
         }
-        own.windows.push(window);
+        device.windows.push(window);
     }
 
     /// Moves the samples into the trace.
     pub fn settle(&mut self, who: &Identity, trace: &mut Trace) {
         let mut devices: Vec<(u32, OfDevice)> = self.0.drain().collect();
         devices.sort_unstable_by_key(|(number, _)| *number);
-        for (number, own) in devices {
+        for (number, samples) in devices {
             let facts = who.device(number).unwrap_or(Device { number, ..Device::default() });
-            let metrics = own.places.into_iter().zip(own.columns);
+            let metrics = samples.places.into_iter().zip(samples.columns);
             let metrics = metrics.filter_map(|(metric, values)| Some((metric?, values))).collect();
             let device = trace.add_device(facts);
-            trace.sampled.push(SampledCounters { device, windows: own.windows, metrics });
+            trace.sampled.push(SampledCounters { device, windows: samples.windows, metrics });
         }
     }
 }

@@ -28,10 +28,10 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(header: &StringRecord) -> Option<Self> {
+    fn find(header: &StringRecord) -> Option<Self> {
         let at = |name: &str| header.iter().position(|column| column == name);
         Some(Self {
-            launch: LaunchColumns::of(header),
+            launch: LaunchColumns::find(header),
             section: at("Section Name"),
             metric: at("Metric Name")?,
             unit: at("Metric Unit")?,
@@ -51,17 +51,14 @@ impl Columns {
 /// See [`NcuError`]; a single row or value that cannot be read is counted in [`CounterSet::losses`] instead.
 pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
     let (mut page, header) = Page::open(input)?;
-    let mut columns = Columns::of(&header).ok_or(NcuError::OtherPage {
-        wanted: "details",
-        found: "it has no column `Metric Name`, as the raw page",
-    })?;
+    let mut columns = Columns::find(&header).ok_or(NcuError::NoHeader)?;
     let mut set = CounterSet::default();
     let mut open: Option<LaunchCounters> = None;
     let mut width = header.len();
     while let Some(row) = page.next()? {
         // Where pages were joined, each has a header and numbers its launches from 0.
         if row.get(0) == Some("ID")
-            && let Some(next) = Columns::of(&row)
+            && let Some(next) = Columns::find(&row)
         {
             columns = next;
             width = row.len();

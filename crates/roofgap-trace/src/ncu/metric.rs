@@ -3,7 +3,7 @@
 //! A hardware metric is `unit__counter.rollup[.submetric]`; the counter says what is counted, the submetric whether it
 //! is a share, a rate or a count.
 
-use super::unit::{Base, Unit};
+use super::unit::{Base, Scaled, Unit};
 use rustc_hash::FxHashMap;
 use std::sync::LazyLock;
 
@@ -54,48 +54,23 @@ pub fn unit_of(name: &str) -> Option<Unit> {
     })
 }
 
-/// Metrics of the launch, the device and the profiler, which are no counters.
+/// Units of metrics of the launch, the device and the profiler, which are no counters: a name, where `*` stands for any text, and a unit as
+/// ncu prints it. The first line that matches counts; `-` stands for a counter after all.
+const UNITS: &str = include_str!("units.tsv");
+
 fn fixed(name: &str) -> Option<Unit> {
-    let unit = match name {
-        "launch__block_dim_x" | "launch__block_dim_y" | "launch__block_dim_z" => Unit::of(Base::Block),
-        "launch__cluster_max_active" => Unit::of(Base::Cluster),
-        "launch__cluster_max_potential_size" => Unit::of(Base::Block),
-        "launch__occupancy_cluster_gpu_pct" | "launch__occupancy_cluster_pct" => Unit::PERCENT,
-        "launch__persisting_l2_cache_size" | "launch__shared_mem_config_size" => Unit::BYTE,
-        "launch__registers_per_thread" | "launch__registers_per_thread_allocated" => {
-            Unit::per(Base::Register, Base::Thread)
-        }
-        "launch__sm_count" => Unit::of(Base::Sm),
-        "launch__thread_count" => Unit::of(Base::Thread),
-        "sm__maximum_warps_per_active_cycle_pct" | "derived__pct_occupancy_per_block_size" => Unit::PERCENT,
-        "sm__maximum_warps_avg_per_active_cycle" | "smsp__maximum_warps_avg_per_active_cycle" => {
-            Unit::of(Base::Warp)
-        }
-        "derived__pct_occupancy_per_register_count" => Unit::per(Base::Percent, Base::Register),
-        "derived__pct_occupancy_per_shared_mem_size" => Unit::per(Base::Percent, Base::Byte),
-        _ => {
-            let group = name.split_once("__").map_or(name, |(group, _)| group);
-            return match group {
-                "launch" if name.starts_with("launch__occupancy_limit_") => Some(Unit::of(Base::Block)),
-                "launch" if name.starts_with("launch__shared_mem_per_block") => {
-                    Some(Unit::per(Base::Byte, Base::Block))
-                }
-                "profiler" if name.contains("__replayer_bytes") => Some(Unit::BYTE),
-                "profiler" if name.contains("__replayer_passes") => Some(Unit::of(Base::Pass)),
-                "profiler" if name.ends_with("buffer_size_bytes") => Some(Unit::BYTE),
-                "derived" if name.contains("__sass_thread_inst_executed_op_") => Some(Unit::INSTRUCTION),
-                "launch" | "device" | "numa" | "nvlink" | "c2clink" | "pcie" | "derived_tempMetric0" => {
-                    Some(Unit::ONE)
-                }
-                "profiler" => Some(Unit::ONE),
-                "derived" if !name.contains('.') => {
-                    Some(if name.ends_with("pct") { Unit::PERCENT } else { Unit::ONE })
-                }
-                _ => None,
-            };
-        }
+    let mut lines = UNITS.lines().filter_map(|line| line.split_once('\t'));
+    let (_, unit) = lines.find(|(pattern, _)| matches(pattern, name))?;
+    Scaled::parse(unit).map(|unit| unit.unit)
+}
+
+/// Tells whether a name is a pattern with any text for each `*`.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((beginning, rest)) = pattern.split_once('*') else {
+        return pattern == name;
     };
-    Some(unit)
+    let Some(name) = name.strip_prefix(beginning) else { return false };
+    name.char_indices().any(|(at, _)| matches(rest, &name[at..])) || matches(rest, "")
 }
 
 /// Returns the unit of a counter by the first of its words that implies one.
@@ -168,7 +143,7 @@ pub fn metric_of_label(section: &str, label: &str) -> Option<&'static str> {
     METRICS.get(&(section, label)).copied()
 }
 
-/// Returns true if a label is the metric's own name, as for metrics requested with `--metrics`.
+/// Returns true if a label is the name of the metric, as for metrics requested with `--metrics`.
 pub fn is_name(section: &str, label: &str) -> bool {
     section.is_empty() || section == "Command line profiler metrics" || label.contains("__")
 }

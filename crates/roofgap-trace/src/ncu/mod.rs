@@ -73,7 +73,7 @@ fn add(file: &Sniffed, input: &mut Input) -> Result<(), ReadError> {
         SourceFormat::NcuDetailsPage => details::read(content),
         _ => raw::read(content),
     };
-    let set = set.map_err(|e| damaged(chain(&e)))?;
+    let set = set.map_err(|e| damaged(e.to_string()))?;
     let total: f64 = input.counters.iter().chain([&set]).map(total_ns).sum();
     if total > MOST_TOTAL {
         return Err(damaged("its launches last more than 146 years together".into()));
@@ -84,46 +84,26 @@ fn add(file: &Sniffed, input: &mut Input) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Formats an error with its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
 /// Why an ncu input could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NcuError {
     /// The input could not be read.
-    #[error("reading {what}")]
+    #[error("reading {what}: {source}")]
     Io {
         /// Input being read.
         what: &'static str,
         /// The cause.
-        #[source]
         source: std::io::Error,
     },
     /// A CSV record could not be split.
-    #[error("splitting a record of the ncu CSV page")]
-    Csv(#[source] csv::Error),
+    #[error("splitting a record of the ncu CSV page: {0}")]
+    Csv(String),
     /// No line of the input is the header of an ncu page.
     #[error(
         "looking for the header of an ncu CSV page: no line begins with the column ID; \
          export one with `ncu --import FILE --page raw --csv --print-units base`"
     )]
     NoHeader,
-    /// A page of ncu, but not the one asked for.
-    #[error("reading ncu's {wanted} page: {found}; export it with `ncu --import FILE --page {wanted} --csv`")]
-    OtherPage {
-        /// The page that was asked for.
-        wanted: &'static str,
-        /// Content of the header.
-        found: &'static str,
-    },
     /// One line is too long to be of ncu.
     #[error("reading an ncu CSV page: a line is longer than {limit} bytes, so this is no such page")]
     LineTooLong {
@@ -139,7 +119,7 @@ pub enum NcuError {
     /// The file does not begin as a report.
     #[error("reading an ncu report: it does not begin with the letters NVR")]
     NotAReport,
-    /// The report breaks off or breaks its own format.
+    /// The report breaks off or is malformed.
     #[error(
         "reading an ncu report at byte {offset}: {problem}; copy it again, or, if the file is whole, read the page \
          that `ncu --import FILE --page raw --csv --print-units base` prints instead"

@@ -67,7 +67,7 @@ pub enum SpeedupScope {
     Local,
 }
 
-/// ncu's own estimate of what following a rule would save.
+/// ncu's estimate of the time that following a rule saves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speedup {
     /// Of what.
@@ -83,7 +83,7 @@ impl Speedup {
     }
 }
 
-/// A result of one of ncu's own rules.
+/// A result of one of ncu's rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// The launch it is about: an index into [`CounterSet::launches`].
@@ -177,7 +177,7 @@ impl CounterSet {
     /// Returns a text value of a launch.
     pub fn text<'a>(&self, launch: &'a LaunchCounters, name: &str) -> Option<&'a str> {
         let id = self.id(name)?;
-        let at = launch.texts.binary_search_by_key(&id, |(own, _)| *own).ok()?;
+        let at = launch.texts.binary_search_by_key(&id, |(known, _)| *known).ok()?;
         launch.texts.get(at).map(|(_, text)| &**text)
     }
 
@@ -189,7 +189,7 @@ impl CounterSet {
     }
 
     /// Takes in another input. Launches that both have (process, number, kernel, grid and block are the same: pages of
-    /// one report) become one with the metrics of both; this set's own value wins.
+    /// one report) become one with the metrics of both; the value of this set wins.
     pub fn absorb(&mut self, other: Self) {
         let renamed: Vec<MetricId> = other.names.iter().map(|(_, name)| self.intern(name)).collect();
         let renamed = |id: MetricId| renamed.get(id.index()).copied().unwrap_or(id);
@@ -359,8 +359,8 @@ impl CounterSet {
 
     fn device_of(&self, launch: &LaunchCounters, number: u32) -> Device {
         let attribute = |name: &str| {
-            let found = self.quantity(launch, &format!("device__attribute_{name}"))?;
-            (found.value >= 1.0).then_some(found.value as u64)
+            let quantity = self.quantity(launch, &format!("device__attribute_{name}"))?;
+            (quantity.value >= 1.0).then_some(quantity.value as u64)
         };
         let hertz = |name: &str| attribute(name).map(|khz| khz.saturating_mul(1000));
         // Twice the memory clock times the width of the bus, as CUDA defines the clock.

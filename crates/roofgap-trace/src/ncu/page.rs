@@ -12,7 +12,7 @@ use std::io::{self, BufRead, BufReader, Read};
 /// No line of ncu comes near this; an input without line ends must not fill the memory.
 const LINE_LIMIT: usize = 64 << 20;
 
-/// The CSV alone: what stands before the header (the program's own output, ncu's `==PROF==` lines) and `==` lines
+/// The CSV alone: what stands before the header (the output of the program, ncu's `==PROF==` lines) and `==` lines
 /// between rows are passed over.
 pub struct PageLines<R> {
     input: BufReader<R>,
@@ -129,7 +129,7 @@ fn page_error(error: csv::Error) -> NcuError {
             NcuError::LineTooLong { limit: LINE_LIMIT }
         }
         csv::ErrorKind::Io(source) => NcuError::Io { what: "an ncu CSV page", source },
-        kind => NcuError::Csv(io::Error::other(format!("{kind:?}")).into()),
+        kind => NcuError::Csv(format!("{kind:?}")),
     }
 }
 
@@ -159,12 +159,12 @@ const COLUMNS: [&str; 14] = [
 pub struct LaunchColumns(Vec<(&'static str, usize)>);
 
 impl LaunchColumns {
-    pub fn of(header: &StringRecord) -> Self {
+    pub fn find(header: &StringRecord) -> Self {
         let known = |(index, name): (usize, &str)| {
             let name = if name.trim() == "Function Name" { "Kernel Name" } else { name.trim() };
-            let is = |own: &&&str| match **own {
-                PUSH_POP | START_END => name.contains(**own),
-                own => name == own,
+            let is = |column: &&&str| match **column {
+                PUSH_POP | START_END => name.contains(**column),
+                column => name == column,
             };
             Some((*COLUMNS.iter().find(is)?, index))
         };
@@ -235,7 +235,7 @@ pub fn write_launches(
     clean: &dyn Fn(&str) -> String,
 ) -> Result<(), NcuError> {
     let (mut page, header) = Page::open(from)?;
-    let launch = LaunchColumns::of(&header);
+    let launch = LaunchColumns::find(&header);
     let is_shared = |(at, name): (usize, &str)| {
         let is_known = launch.contains(at) || DETAILS.contains(&name) || name.contains("__");
         (is_known && !MACHINE.contains(&name)).then_some(at)

@@ -1,4 +1,4 @@
-//! The raw page: a header, a row of units, then a row a launch with every metric in a column of its own.
+//! The raw page: a header, a row of units, then one row per launch with one column per metric.
 
 use std::io::Read;
 
@@ -32,21 +32,15 @@ fn metric_columns(header: &StringRecord, launch: &LaunchColumns, set: &mut Count
 /// See [`NcuError`]; a single row or value that cannot be read is counted in [`CounterSet::losses`] instead.
 pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
     let (mut page, header) = Page::open(input)?;
-    if header.iter().any(|name| name == "Metric Name") {
-        return Err(NcuError::OtherPage {
-            wanted: "raw",
-            found: "it has a column `Metric Name`, as the details page",
-        });
-    }
-    let mut columns = LaunchColumns::of(&header);
+    let mut columns = LaunchColumns::find(&header);
     let mut set = CounterSet::default();
     let mut metrics = metric_columns(&header, &columns, &mut set);
     // True until a row of units or a launch follows the header.
     let mut units_follow = true;
     while let Some(row) = page.next()? {
-        // Where pages were joined, each has a header and units of its own.
+        // Where pages were joined, each has its header and its units.
         if row.get(0) == Some("ID") {
-            columns = LaunchColumns::of(&row);
+            columns = LaunchColumns::find(&row);
             metrics = metric_columns(&row, &columns, &mut set);
             page.least = row.len();
             units_follow = true;

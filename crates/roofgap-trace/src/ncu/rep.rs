@@ -157,7 +157,7 @@ fn payload<R: Read>(input: &mut Counted<R>, report: &mut Report, block: &Block) 
 impl Report {
     fn block_header(&mut self, message: &[u8]) -> Result<Block, Malformed> {
         let mut block = Block::default();
-        for field in Fields::of(message) {
+        for field in Fields::new(message) {
             match field? {
                 (1, Wire::Varint(count)) => block.sources = count,
                 (2, Wire::Varint(count)) => block.results = count,
@@ -192,7 +192,7 @@ impl Report {
     }
 
     fn session(&mut self, message: &[u8]) -> Result<(), Malformed> {
-        for field in Fields::of(message) {
+        for field in Fields::new(message) {
             match field? {
                 (2, Wire::Varint(seconds)) => self.set.tool.created_unix_s = Some(seconds),
                 (8, Wire::Bytes(version)) => {
@@ -224,7 +224,7 @@ impl Report {
         let mut thread = None;
         let mut nvtx = None;
         let (mut demangled, mut function) = (None, None);
-        for field in Fields::of(message) {
+        for field in Fields::new(message) {
             match field? {
                 (1, Wire::Varint(id)) => thread = Some(id),
                 (5, name) => launch.mangled = name.text(),
@@ -263,7 +263,7 @@ impl Report {
 
     fn metric(&mut self, message: &[u8], launch: &mut LaunchCounters) -> Result<(), Malformed> {
         let (mut name, mut value) = (None, None);
-        for field in Fields::of(message) {
+        for field in Fields::new(message) {
             match field? {
                 (1, Wire::Varint(index)) => {
                     name = usize::try_from(index).ok().and_then(|at| self.names.get(at))
@@ -287,7 +287,7 @@ impl Report {
             Some(Value::Number(_)) => launch.missing.push(id),
             Some(Value::Text(text)) if !text.is_empty() => launch.texts.push((id, text.into())),
             Some(Value::Text(_)) => {}
-            // The breakdown of a throughput lists metrics and has no value of its own.
+            // The breakdown of a throughput lists metrics and has no value itself.
             None if self.set.name(id).starts_with("breakdown:") => {}
             None => launch.missing.push(id),
         }
@@ -303,7 +303,7 @@ enum Value {
 impl Value {
     fn read(message: &[u8]) -> Result<Option<Self>, Malformed> {
         let mut value = None;
-        for field in Fields::of(message) {
+        for field in Fields::new(message) {
             match field? {
                 (1, text) => value = text.text().map(Self::Text),
                 (2, Wire::Fixed32(bits)) => value = Some(Self::Number(f64::from(f32::from_bits(bits)))),

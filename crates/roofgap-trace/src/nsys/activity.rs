@@ -219,7 +219,7 @@ impl KernelPart {
         self.shape.push(self.shapes.number(shape, name.index()));
     }
 
-    /// Appends the rows to the trace, with ids of its own in place of the export's.
+    /// Appends the rows to the trace, with the ids of the trace in place of those of the export.
     fn append(self, who: &mut Identity, trace: &mut Trace) {
         let events = self.events;
         events.count_losses(LossKind::OpNegative, trace);
@@ -302,7 +302,7 @@ impl CallPart {
             .collect();
         let (calls, names) = (&mut trace.calls, &trace.names);
         calls.class.extend(events.name.iter().map(|&name| match classes.get_mut(name.index()) {
-            Some(class) => *class.get_or_insert_with(|| CallClass::of(names.get(name))),
+            Some(class) => *class.get_or_insert_with(|| CallClass::from_name(names.get(name))),
             None => CallClass::Other,
         }));
         let (processes, threads): (Vec<_>, Vec<_>) = threads.into_iter().unzip();

@@ -16,7 +16,7 @@ pub struct Distinct<T> {
 const MOST_HINTS: usize = 1 << 16;
 
 impl<T: Copy + Eq + Hash> Distinct<T> {
-    /// Returns the number of a value. A value that repeats under its hint is found without the map.
+    /// Returns the number of a value. A value that repeats under its hint needs no look-up in the map.
     #[inline]
     pub fn number(&mut self, value: T, hint: usize) -> u32 {
         let hint = hint.min(MOST_HINTS);
@@ -107,9 +107,9 @@ mod strings_tests {
         for (name, id) in [0, 3, -5, i64::MAX, 1 << 40, 4100, 10_000, 9_000].into_iter().enumerate() {
             strings.insert(id, NameId(name as u32));
         }
-        let found = |id| strings.get(id).map(|n: NameId| n.0);
-        assert_eq!([0, 3, -5, i64::MAX].map(found), [Some(0), Some(1), Some(2), Some(3)]);
-        assert_eq!([1 << 40, 4100, 10_000, 9_000].map(found), [Some(4), Some(5), Some(6), Some(7)]);
-        assert_eq!([1, 2, -1, 5000, i64::MIN].map(found), [None; 5]);
+        let name_of = |id| strings.get(id).map(|n: NameId| n.0);
+        assert_eq!([0, 3, -5, i64::MAX].map(name_of), [Some(0), Some(1), Some(2), Some(3)]);
+        assert_eq!([1 << 40, 4100, 10_000, 9_000].map(name_of), [Some(4), Some(5), Some(6), Some(7)]);
+        assert_eq!([1, 2, -1, 5000, i64::MIN].map(name_of), [None; 5]);
     }
 }

@@ -1,7 +1,7 @@
 //! Processes, threads and devices behind the packed ids of an export.
 
 use super::columns::Strings;
-use crate::model::launcher_rank;
+use crate::model::launched_job;
 use crate::sqlite::{Tables, ints};
 use crate::{Device, DeviceId, Distributed, ProcessId, ReadError, ThreadId, Trace};
 use rustc_hash::FxHashMap;
@@ -25,27 +25,27 @@ pub struct Identity {
 impl Identity {
     /// Reads the small tables that describe processes, threads and GPUs.
     pub fn read(db: &impl Tables, strings: &Strings, trace: &Trace) -> Result<Self, ReadError> {
-        let mut found = Self::default();
+        let mut identity = Self::default();
         db.each("PROCESSES", &["globalPid", "name"], |row| {
             if let (Some(pid), Some(name)) = (row[0].int(), row[1].text()) {
-                found.process_names.insert(pid as u64 & PROCESS_BITS, name.into_owned());
+                identity.process_names.insert(pid as u64 & PROCESS_BITS, name.into_owned());
             }
         })?;
         db.each("ThreadNames", &["globalTid", "nameId"], |row| {
             if let Some([tid, id]) = ints(row)
                 && let Some(name) = strings.get(id)
             {
-                found.thread_names.insert(tid as u64, trace.names.get(name).to_owned());
+                identity.thread_names.insert(tid as u64, trace.names.get(name).to_owned());
             }
         })?;
-        found.read_gpus(db)?;
+        identity.read_gpus(db)?;
         db.each("TARGET_INFO_CUDA_DEVICE", &["pid", "cudaId", "gpuId"], |row| {
             let number = |i: usize| row[i].int().and_then(|v| u32::try_from(v).ok());
             if let (Some(pid), Some(cuda), Some(gpu)) = (number(0), number(1), number(2)) {
-                found.visible.insert((pid, cuda), gpu);
+                identity.visible.insert((pid, cuda), gpu);
             }
         })?;
-        Ok(found)
+        Ok(identity)
     }
 
     /// Reads what the export says of each GPU.
@@ -192,10 +192,5 @@ pub fn distributed(db: &impl Tables) -> Result<Option<Distributed>, ReadError> {
             }
         }
     })?;
-    let found = launcher_rank(|name| variables.get(name).copied());
-    Ok(found.map(|(rank, world_size)| Distributed {
-        rank: Some(rank),
-        world_size: Some(world_size),
-        ..Distributed::default()
-    }))
+    Ok(launched_job(|name| variables.get(name).copied()))
 }

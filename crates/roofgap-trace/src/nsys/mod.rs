@@ -148,27 +148,11 @@ fn read_tables(db: &impl Tables, trace: &mut Trace) -> Result<(), ReadError> {
 
 /// Tells whether a table describes the machine, the recording or other rows, or repeats them: nothing is lost without it.
 fn is_description(table: &str) -> bool {
-    const KINDS: [&str; 6] =
-        ["ANALYSIS_", "ENUM_", "EXPORT_META_DATA", "META_DATA_", "TARGET_INFO_", "sqlite_"];
-    const TABLES: [&str; 14] = [
-        // Waits and events, whose calls are read.
-        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-        "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
-        // Stacks of samples; those of threads without calls are left out.
-        "SAMPLING_CALLCHAINS",
-        "ETW_PROVIDERS",
-        "ETW_TASKS",
-        "GENERIC_EVENT_SOURCES",
-        "GENERIC_EVENT_TYPES",
-        "MPI_COMMUNICATORS",
-        "MPI_RANKS",
-        "NIC_ID_MAP",
-        "PMU_EVENT_REQUESTS",
-        "ProcessStreams",
-        "UCP_WORKERS",
-        "UnwindMethodType",
-    ];
-    TABLES.contains(&table) || KINDS.iter().any(|kind| table.starts_with(kind))
+    // A line ends with `*` where it is the beginning of a name.
+    include_str!("descriptions.txt").lines().any(|line| match line.strip_suffix('*') {
+        Some(beginning) => table.starts_with(beginning),
+        None => table == line,
+    })
 }
 
 /// Keeps the errors and warnings that nsys wrote into the report. `has_work` tells whether it has GPU work.
@@ -203,32 +187,14 @@ fn is_about_graphics(text: &str) -> bool {
 /// Tells whether a diagnostic is about something that no number of this capture needs. A process without CUDA is one beside those
 /// whose work was recorded.
 fn is_note(text: &str, has_work: bool) -> bool {
-    const NOTES: [&str; 17] = [
-        "No NVTX events",
-        "No OS runtime libraries events",
-        "Not all OS runtime libraries events",
-        "OS runtime libraries profiling",
-        "Unable to collect CPU kernel IP",
-        "Unable to configure the collection of CPU IP",
-        "Unable to configure the collection of IP samples",
-        "Collection of CPU IP",
-        "Collection of IP samples",
-        "Sampling data cannot be collected",
-        "Scheduling information is absent",
-        "No MMAP events were received",
-        "CUDA device 0: Unified Memory cannot be traced",
-        "Failed to load symbols",
-        "Installed CUDA driver version",
-        "Unable to find Vulkan runtime",
-        "NVTX function nvtxDomainDestroy",
-    ];
-    /// The start of a note, and what tells it from a message that matters.
-    const TOLD: [[&str; 2]; 2] = [["GPU Metrics [", "permission"], ["Some events (", "CPU utilization"]];
+    // With work of a GPU in the capture, these are about one process of several.
     const OF_A_PROCESS: [&str; 2] = ["No CUDA events", "CUDA profiling might have not been started"];
     let text = text.trim();
-    let starts = |begin: &&str| text.starts_with(*begin);
-    let told = TOLD.iter().any(|[start, part]| starts(start) && text.contains(part));
-    told || NOTES.iter().any(starts) || has_work && OF_A_PROCESS.iter().any(starts)
+    let is_listed = include_str!("notes.txt").lines().any(|line| {
+        let (beginning, part) = line.split_once(" ... ").unwrap_or((line, ""));
+        text.starts_with(beginning) && text.contains(part)
+    });
+    is_listed || has_work && OF_A_PROCESS.iter().any(|beginning| text.starts_with(beginning))
 }
 
 /// Gives work that names no process to the one process that made calls, where there is only one.
@@ -280,21 +246,21 @@ fn source(db: &impl Tables, path: &Path, format: SourceFormat) -> Result<Source,
 
 /// Returns the version of nsys that recorded the report, from the folder that it ran from.
 fn recording_version(db: &impl Tables) -> Result<Option<String>, ReadError> {
-    let mut found = None;
+    let mut version = None;
     db.each("TARGET_INFO_SYSTEM_ENV", &["name", "value"], |row| {
         if let (Some("TargetInstallDir"), Some(folder)) = (row[0].text().as_deref(), row[1].text()) {
-            found = found.take().or_else(|| version_in_path(&folder));
+            version = version.take().or_else(|| version_in_path(&folder));
         }
     })?;
-    if found.is_none() {
+    if version.is_none() {
         // nsys names the libraries that it loads.
         db.each("DIAGNOSTIC_EVENT", &["text"], |row| {
             if let Some(text) = row[0].text() {
-                found = found.take().or_else(|| version_in_path(&text));
+                version = version.take().or_else(|| version_in_path(&text));
             }
         })?;
     }
-    Ok(found)
+    Ok(version)
 }
 
 /// Finds the version in a path such as `/opt/nvidia/nsight-systems/2023.4.4/target-linux-x64`.
@@ -316,15 +282,15 @@ mod version_tests {
     #[test]
     fn the_folder_of_nsys_has_its_version() {
         let version = |text: &str| version_in_path(text);
-        let found = Some("2023.4.4".to_owned());
-        assert_eq!(version("/opt/nvidia/nsight-systems/2023.4.4/target-linux-x64"), found);
+        let recorded = Some("2023.4.4".to_owned());
+        assert_eq!(version("/opt/nvidia/nsight-systems/2023.4.4/target-linux-x64"), recorded);
         assert_eq!(
             version(
                 "Loaded CUPTI library: /opt/nvidia/nsight-systems-cli/2023.4.4/target-linux-x64/libcupti.so.12.3"
             ),
-            found
+            recorded
         );
-        assert_eq!(version("/usr/local/cuda-12.3/nsight-systems-2023.4.4/bin"), found);
+        assert_eq!(version("/usr/local/cuda-12.3/nsight-systems-2023.4.4/bin"), recorded);
         for other in [
             "/usr/lib/x86_64-linux-gnu/nsight-systems/target-linux-x64",
             "/opt/nvidia/nsight-compute/2025.3.1/host/target-linux-x64/libcupti.so.13.0",

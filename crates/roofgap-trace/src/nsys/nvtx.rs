@@ -58,7 +58,7 @@ pub fn ranges(
             }
             return;
         }
-        // A registered string wins over text, as in NVIDIA's own reports.
+        // A registered string wins over text, as in reports of NVIDIA.
         let name = row[4].int().and_then(|id| strings.get(id));
         let name = name.or_else(|| row[3].text().map(|t| trace.names.intern(&t)));
         rows.push(Row {

@@ -10,7 +10,7 @@ use crate::{
     Call, CallClass, Device, DeviceId, Format, GpuOp, LaunchShape, LossKind, Mark, NameId, Ns, OpKind,
     ProcessId, Range, RangeStyle, ReadError, Source, SourceFormat, ThreadId, Trace, input,
 };
-use packets::{Event, Fault, Kind, Notes, Packets, RenderStage, Track};
+use packets::{EdgeKind, Fault, Notes, Packets, RenderStage, SliceEdge, Track};
 use rustc_hash::FxHashMap;
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub const FORMAT: Format = Format {
 /// Deepest chain of tracks that is followed. A broken trace may have a circle.
 const DEEPEST: usize = 16;
 
-/// End of the name of our own tracks of calls.
+/// End of the names of tracks of calls in roofgap's export.
 const CALLS: &str = ": CUDA calls";
 
 /// Reads a trace into `trace`.
@@ -72,7 +72,7 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Returns the rank in the name of a process of our own export.
+/// Returns the rank in the name of a process of roofgap's export.
 fn rank_of(name: &str) -> Option<&str> {
     let (rank, _) = name.strip_prefix("rank ")?.split_once(": ")?;
     rank.bytes().all(|byte| byte.is_ascii_digit()).then_some(rank)
@@ -101,25 +101,25 @@ struct Filler<'t> {
 
 impl Filler<'_> {
     /// Pairs the begin and the end of each slice. Packets come in any order.
-    fn add_slices(&mut self, mut events: Vec<Event>) {
+    fn add_slices(&mut self, mut events: Vec<SliceEdge>) {
         events.sort_by_key(|event| event.at);
         let last = events.last().map_or(0, |event| event.at);
-        let mut open: FxHashMap<u64, Vec<Event>> = FxHashMap::default();
+        let mut open: FxHashMap<u64, Vec<SliceEdge>> = FxHashMap::default();
         for event in events {
             match event.kind {
-                Kind::Begin => open.entry(event.track).or_default().push(event),
-                Kind::End => match open.get_mut(&event.track).and_then(Vec::pop) {
+                EdgeKind::Begin => open.entry(event.track).or_default().push(event),
+                EdgeKind::End => match open.get_mut(&event.track).and_then(Vec::pop) {
                     Some(begin) => self.add_slice(&begin, event.at, false),
                     None => self.trace.losses.add(LossKind::RangeBegunBefore, 1),
                 },
-                Kind::Instant => {
+                EdgeKind::Instant => {
                     let Place { thread, .. } = self.place(event.track);
                     let (name, domain) = self.name_and_domain(&event);
                     self.trace.ranges.marks.push(Mark { at: event.at, domain, name, thread });
                 }
             }
         }
-        let mut left: Vec<Event> = open.into_values().flatten().collect();
+        let mut left: Vec<SliceEdge> = open.into_values().flatten().collect();
         left.sort_by_key(|event| (event.at, event.track));
         for begin in left {
             self.trace.losses.add(LossKind::RangeOpen, 1);
@@ -127,14 +127,14 @@ impl Filler<'_> {
         }
     }
 
-    fn name_and_domain(&mut self, event: &Event) -> (NameId, NameId) {
+    fn name_and_domain(&mut self, event: &SliceEdge) -> (NameId, NameId) {
         let empty = self.trace.names.intern("");
         self.trace.losses.add(LossKind::RangeNoName, u64::from(event.name.is_none()));
         let domain = event.notes.as_ref().and_then(|notes| notes.domain);
         (event.name.unwrap_or(empty), domain.unwrap_or(empty))
     }
 
-    fn add_slice(&mut self, begin: &Event, end: Ns, open: bool) {
+    fn add_slice(&mut self, begin: &SliceEdge, end: Ns, open: bool) {
         let (start, unsaid) = (begin.at, Notes::default());
         let notes = begin.notes.as_deref().unwrap_or(&unsaid);
         match begin.category {
@@ -159,7 +159,7 @@ impl Filler<'_> {
             Category::Call => {
                 let (name, _) = self.name_and_domain(begin);
                 let Place { thread, process, .. } = self.place(begin.track);
-                let class = CallClass::of(self.trace.names.get(name));
+                let class = CallClass::from_name(self.trace.names.get(name));
                 let correlation = self.correlation(notes);
                 self.trace.calls.push(Call { start, end, name, class, process, thread, correlation });
             }
@@ -173,7 +173,7 @@ impl Filler<'_> {
         }
     }
 
-    /// Returns the correlation of an event; of an arrow without one, a number of its own.
+    /// Returns the correlation of an event; for an arrow without one, a new number.
     fn correlation(&mut self, notes: &Notes) -> u32 {
         if notes.correlation != 0 {
             return notes.correlation as u32;
@@ -278,7 +278,7 @@ impl Filler<'_> {
         }
     }
 
-    /// Adds the GPUs that the trace describes, in the order of their numbers in events. Our own export has them as processes.
+    /// Adds the GPUs that the trace describes, in the order of their numbers in events. roofgap's export has them as processes.
     fn describe_devices(&mut self, gpus: Vec<String>) -> Vec<Device> {
         let named =
             (0..).zip(gpus).map(|(number, name)| Device { number, name: Some(name), ..Device::default() });
@@ -293,21 +293,21 @@ impl Filler<'_> {
     }
 
     fn exported_devices(&self) -> Vec<Device> {
-        let mut found: Vec<(u64, Device)> = Vec::new();
+        let mut devices: Vec<(u64, Device)> = Vec::new();
         for track in self.tracks.values().filter(|track| track.is_process) {
             let described = track.name.strip_prefix("GPU ").and_then(|name| name.split_once(": "));
             if let Some((number, name)) = described
                 && let (Ok(number), Some(pid)) = (number.parse(), track.pid)
             {
                 let name = Some(name.to_owned()).filter(|name| name != "unknown");
-                found.push((pid, Device { number, name, ..Device::default() }));
+                devices.push((pid, Device { number, name, ..Device::default() }));
             }
         }
-        found.sort_by_key(|(pid, _)| *pid);
-        found.into_iter().map(|(_, device)| device).collect()
+        devices.sort_by_key(|(pid, _)| *pid);
+        devices.into_iter().map(|(_, device)| device).collect()
     }
 
-    /// Returns the thread of a track: its own, or that of the track around it.
+    /// Returns the thread of a track, or of the track around it.
     fn place(&mut self, uuid: u64) -> Place {
         if let Some(place) = self.places.get(&uuid) {
             return *place;
@@ -353,14 +353,14 @@ fn stream_and_pid(queue: &str) -> (Option<u32>, Option<u32>) {
     (stream, pid)
 }
 
-/// Returns the process with a number, which our own export has at the end of its name.
+/// Returns the process with a number, which roofgap's export has at the end of its name.
 fn process_of_pid(trace: &Trace, pid: u32) -> Option<ProcessId> {
     let is_it = |name: NameId| {
         let last = trace.names.get(name).rsplit(' ').next();
         last.and_then(|word| word.parse().ok()) == Some(pid)
     };
-    let found = trace.processes.iter().position(|process| process.pid == pid || is_it(process.name));
-    found.map(|at| ProcessId(at as u32))
+    let position = trace.processes.iter().position(|process| process.pid == pid || is_it(process.name));
+    position.map(|at| ProcessId(at as u32))
 }
 
 #[cfg(test)]

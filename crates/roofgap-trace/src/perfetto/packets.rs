@@ -53,7 +53,7 @@ pub struct Track {
 
 /// Kind of a track event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum EdgeKind {
     Begin,
     End,
     Instant,
@@ -82,10 +82,10 @@ pub struct Notes {
 
 /// An event of a track.
 #[derive(Debug)]
-pub struct Event {
+pub struct SliceEdge {
     pub at: Ns,
     pub track: u64,
-    pub kind: Kind,
+    pub kind: EdgeKind,
     pub name: Option<NameId>,
     pub category: Category,
     pub notes: Option<Box<Notes>>,
@@ -126,7 +126,7 @@ struct Sequence {
 #[derive(Default)]
 pub struct Packets {
     pub tracks: FxHashMap<u64, Track>,
-    pub events: Vec<Event>,
+    pub events: Vec<SliceEdge>,
     pub stages: Vec<RenderStage>,
     sequences: FxHashMap<u64, Sequence>,
     /// By sequence, or 0 for those of all, and number.
@@ -161,7 +161,7 @@ struct Packet<'a> {
 impl<'a> Packet<'a> {
     fn parse(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut packet = Self::default();
-        for field in Fields::of(message) {
+        for field in Fields::new(message) {
             match field? {
                 (8, Wire::Varint(at)) => packet.timestamp = Some(at),
                 (58, Wire::Varint(clock)) => packet.clock = Some(clock),
@@ -187,17 +187,17 @@ impl<'a> Packet<'a> {
 
 /// Returns true if bytes begin with packets of a trace.
 pub fn looks_like(head: &[u8]) -> bool {
-    let packets = Fields::of(head).map_while(Result::ok).take(8);
+    let packets = Fields::new(head).map_while(Result::ok).take(8);
     let mut first = packets.map_while(|(field, value)| value.bytes().filter(|_| field == 1));
     // Every packet names its sequence, or is of the service itself, with a clock or a configuration.
     let is_packet = |message: &[u8]| {
-        Fields::of(message).map_while(Result::ok).any(|(field, value)| match value {
+        Fields::new(message).map_while(Result::ok).any(|(field, value)| match value {
             Wire::Varint(_) => matches!(field, 8 | 10 | 13),
             Wire::Bytes(_) => matches!(field, 6 | 33 | 36 | 50),
             _ => false,
         })
     };
-    let is_valid = |message: &[u8]| Fields::of(message).all(|field| field.is_ok());
+    let is_valid = |message: &[u8]| Fields::new(message).all(|field| field.is_ok());
     first.next().is_some_and(|message| is_valid(message) && is_packet(message)) && first.all(is_valid)
 }
 
@@ -250,7 +250,7 @@ impl Packets {
             }
         }
         if let Some(interned) = packet.interned {
-            for field in Fields::of(interned) {
+            for field in Fields::new(interned) {
                 let (kind, Wire::Bytes(entry)) = field? else { continue };
                 if kind == COUNTER_DESCRIPTORS {
                     let [list, gpu] = [number(entry, 1)?, number(entry, 3)?].map(Option::unwrap_or_default);
@@ -288,14 +288,14 @@ impl Packets {
 
     /// Relates the clocks of a snapshot to the one that is kept.
     fn snapshot(&mut self, sequence: u64, message: &[u8]) -> Result<(), Fault> {
-        let mut found = Vec::new();
+        let mut clocks = Vec::new();
         for clock in messages(message, 1)? {
             let value = |field| Ok::<_, Malformed>(number(clock, field)?.unwrap_or(0));
             let unit = small_ns(value(4)?.max(1));
-            found.push((value(1)?, small_ns(value(2)?).saturating_mul(unit), unit, value(3)? != 0));
+            clocks.push((value(1)?, small_ns(value(2)?).saturating_mul(unit), unit, value(3)? != 0));
         }
-        let boot = found.iter().find(|clock| clock.0 == BOOT_TIME).map(|clock| clock.1);
-        for (id, last, unit, is_incremental) in found {
+        let boot = clocks.iter().find(|clock| clock.0 == BOOT_TIME).map(|clock| clock.1);
+        for (id, last, unit, is_incremental) in clocks {
             let key = clock_key(sequence, id);
             let known = self.clocks.get(&key).map_or(0, |clock| clock.offset);
             let offset = boot.map_or(known, |boot| boot.saturating_sub(last));
@@ -323,7 +323,7 @@ impl Packets {
     fn track(&mut self, message: &[u8]) -> Result<(), Fault> {
         let uuid = number(message, 1)?.unwrap_or(0);
         let track = self.tracks.entry(uuid).or_default();
-        for field in Fields::of(message) {
+        for field in Fields::new(message) {
             match field? {
                 (2 | 10, value @ Wire::Bytes(_)) => track.name = value.text().unwrap_or_default(),
                 (5, Wire::Varint(parent)) => track.parent = Some(parent),
@@ -347,7 +347,7 @@ impl Packets {
         let mut track = self.sequences.get(&sequence).and_then(|known| known.track).unwrap_or(sequence);
         let (mut kind, mut name, mut category) = (0, None, None);
         let mut notes: Option<Box<Notes>> = None;
-        for field in Fields::of(message) {
+        for field in Fields::new(message) {
             match field? {
                 (9, Wire::Varint(value)) => kind = value,
                 (11, Wire::Varint(uuid)) => track = uuid,
@@ -357,7 +357,7 @@ impl Packets {
                 }
                 (3, Wire::Varint(iid)) => category = category.or(name_of(CATEGORIES, iid)),
                 (3, Wire::Bytes(packed)) => {
-                    let iid = Fields::of(packed).varint()?;
+                    let iid = Fields::new(packed).varint()?;
                     category = category.or(name_of(CATEGORIES, iid));
                 }
                 (22, value @ Wire::Bytes(_)) => {
@@ -381,9 +381,9 @@ impl Packets {
             }
         }
         let kind = match kind {
-            1 => Kind::Begin,
-            2 => Kind::End,
-            3 => Kind::Instant,
+            1 => EdgeKind::Begin,
+            2 => EdgeKind::End,
+            3 => EdgeKind::Instant,
             _ => {
                 let what = if kind == 4 { "counters on tracks" } else { "" };
                 trace.losses.add_message(LossKind::EventUnknown, what, 1);
@@ -393,7 +393,7 @@ impl Packets {
         let category = category.map(|id| category_of(trace.names.get(id)));
         let category = category.or(notes.as_ref().and_then(|notes| notes.category));
         let category = category.unwrap_or(Category::Annotation);
-        self.events.push(Event { at, track, kind, name, category, notes });
+        self.events.push(SliceEdge { at, track, kind, name, category, notes });
         Ok(())
     }
 
@@ -405,12 +405,13 @@ impl Packets {
         let list = number(message, 4)?.unwrap_or(0);
         for counter in messages(message, 2)? {
             let key = (list, number(counter, 1)?.unwrap_or(0));
-            let (name, own) = sequence.counters.get(&key).map_or(("", 0), |(name, gpu)| (name, *gpu));
+            let (name, described_gpu) =
+                sequence.counters.get(&key).map_or(("", 0), |(name, gpu)| (name, *gpu));
             let value = match last(counter, 3)? {
                 Some(Wire::Fixed64(bits)) => Some(f64::from_bits(bits)),
                 _ => number(counter, 2)?.map(|value| value as i64 as f64),
             };
-            let gpu = u32::try_from(gpu.unwrap_or(own)).ok();
+            let gpu = u32::try_from(gpu.unwrap_or(described_gpu)).ok();
             self.readings.add(gpu, at, name, value, &mut trace.losses);
         }
         Ok(())
@@ -421,7 +422,7 @@ impl Packets {
         let mut own_name = None;
         let mut stage = RenderStage { start: at, ..RenderStage::default() };
         let mut is_description = false;
-        for field in Fields::of(message) {
+        for field in Fields::new(message) {
             match field? {
                 (2, Wire::Varint(duration)) => stage.duration = duration,
                 (11, Wire::Varint(gpu)) => stage.gpu = gpu,
@@ -448,7 +449,7 @@ impl Packets {
                     }
                 }
                 (21, Wire::Bytes(launch)) => {
-                    for field in Fields::of(launch) {
+                    for field in Fields::new(launch) {
                         match field? {
                             (1, Wire::Bytes(grid)) => {
                                 stage.notes.grid = dimensions(grid)?.unwrap_or_default()
@@ -525,14 +526,14 @@ impl Notes {
 /// Returns the kind of a render stage by its name in traces of PyTorch.
 fn stage_category(name: &str) -> Option<Category> {
     match name {
-        "Kernel" | "Memcpy" | "Memset" => Some(Category::of(name.as_bytes())),
+        "Kernel" | "Memcpy" | "Memset" => Some(Category::from_name(name.as_bytes())),
         "Annotation" | "EventRecord" => Some(Category::Ignored),
         "HostNode" => Some(Category::HOST_NODE),
         _ => None,
     }
 }
 
-/// Returns the kind of an event by its category: those of the PyTorch profiler, and of our own export.
+/// Returns the kind of an event by its category: those of the PyTorch profiler, and of roofgap's export.
 pub fn category_of(name: &str) -> Category {
     match name {
         "cuda" => Category::Call,
@@ -540,7 +541,7 @@ pub fn category_of(name: &str) -> Category {
         "memcpy" => Category::Work(OpKind::Copy),
         "memset" => Category::Work(OpKind::Set),
         "stage" => Category::Ignored,
-        name => match Category::of(name.as_bytes()) {
+        name => match Category::from_name(name.as_bytes()) {
             Category::Unknown => Category::Annotation,
             known => known,
         },

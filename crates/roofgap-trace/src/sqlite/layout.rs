@@ -54,10 +54,10 @@ impl Layouts {
     /// Puts the values of a record in their places if its header is known; otherwise says so.
     #[inline]
     pub fn decode<'a>(&self, record: &Record<'a>, values: &mut [Value<'a>; MOST_COLUMNS]) -> bool {
-        let Some(own) = record.bytes.get(record.start..) else {
+        let Some(content) = record.bytes.get(record.start..) else {
             return false;
         };
-        let Some(words) = header(own) else { return false };
+        let Some(words) = header(content) else { return false };
         let Some((known, layout)) = self.0.get(place(&words)) else {
             return false;
         };
@@ -67,11 +67,11 @@ impl Layouts {
             return false;
         }
         // Most records are far enough from the end of their page for a window in which every offset lies.
-        let found = match own.first_chunk::<WINDOW>() {
+        let filled = match content.first_chunk::<WINDOW>() {
             Some(window) => put(&layout.pieces, |at| window.get(at..at + 8)?.first_chunk().copied(), values),
-            None => put(&layout.pieces, |at| own.get(at..)?.first_chunk().copied(), values),
+            None => put(&layout.pieces, |at| content.get(at..)?.first_chunk().copied(), values),
         };
-        if found.is_none() {
+        if filled.is_none() {
             return false;
         }
         let others = [(&layout.nulls, Value::Null), (&layout.row_ids, Value::Int(record.row_id))];

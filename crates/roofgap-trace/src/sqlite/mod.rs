@@ -18,7 +18,7 @@ mod tests;
 use crate::ReadError;
 use file::PageFile;
 use record::Plan;
-use schema::Table;
+use schema::TableSchema;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -60,11 +60,24 @@ impl<'a> Value<'a> {
 /// Returns the first values of a row, if all are integers.
 #[inline]
 pub(crate) fn ints<const N: usize>(row: &[Value<'_>]) -> Option<[i64; N]> {
-    let mut found = [0; N];
-    for (place, value) in found.iter_mut().zip(row) {
+    let mut numbers = [0; N];
+    for (place, value) in numbers.iter_mut().zip(row) {
         *place = value.int()?;
     }
-    Some(found)
+    Some(numbers)
+}
+
+/// Reads parts in parallel, one thread for each.
+pub(crate) fn on_threads<I: Send, T: Send, E: Send>(
+    parts: impl Iterator<Item = I>,
+    read: impl Fn(I) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
+    std::thread::scope(|scope| {
+        let read = &read;
+        let running: Vec<_> = parts.map(|part| scope.spawn(move || read(part))).collect();
+        let joined = running.into_iter().map(|thread| thread.join());
+        joined.map(|read| read.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
 }
 
 /// Tables by name: those of a SQLite file, or those that a report of nsys is read as.
@@ -98,7 +111,7 @@ pub trait Tables {
 #[derive(Debug)]
 pub struct Database {
     file: PageFile,
-    tables: BTreeMap<String, Table>,
+    tables: BTreeMap<String, TableSchema>,
     /// First pages of the tables that were read.
     read: RefCell<BTreeSet<u32>>,
 }
@@ -132,16 +145,16 @@ impl Database {
 
     /// Returns the plan for reading columns of a table; `None` if there is no such table.
     fn plan(&self, table: &str, columns: &[&str]) -> Result<Option<Plan>, ReadError> {
-        let Some(found) = self.tables.get(table) else {
+        let Some(schema) = self.tables.get(table) else {
             return Ok(None);
         };
-        match &found.odd {
+        match &schema.odd {
             Some(odd) => {
                 Err(self.file.unsupported(format!("the table `{table}` is {odd}, which is not read")))
             }
             None => {
-                self.read.borrow_mut().insert(found.root);
-                Ok(Some(Plan::new(found, columns)))
+                self.read.borrow_mut().insert(schema.root);
+                Ok(Some(Plan::new(schema, columns)))
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::Value;
 use super::file::varint;
 use super::scan::MOST_COLUMNS;
-use super::schema::Table;
+use super::schema::TableSchema;
 
 /// Columns of a record to keep, and their positions in the result.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub const SKIP: u8 = u8::MAX;
 
 impl Plan {
     /// Creates a plan for the columns, which are different ones.
-    pub fn new(table: &Table, columns: &[&str]) -> Self {
+    pub fn new(table: &TableSchema, columns: &[&str]) -> Self {
         debug_assert!(columns.len() <= MOST_COLUMNS);
         let mut steps = Vec::new();
         for (slot, name) in columns.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! All rows of a table, leaf after leaf.
 
-use super::Value;
 use super::file::{LEAF, PADDING, PageFile, four, page_header, two, varint};
 use super::layout::Layouts;
 use super::record::{Outcome, Plan, Record};
+use super::{Value, on_threads};
 use crate::ReadError;
 use std::num::NonZero;
 
@@ -13,7 +13,7 @@ pub const MOST_COLUMNS: usize = 32;
 /// Bytes read at once, where the leaves lie together.
 const SPAN: usize = 1 << 19;
 
-/// Fewer leaves than this are not worth a thread of their own.
+/// Fewer leaves than this are not worth another thread.
 const LEAVES_A_PART: usize = 64;
 
 /// Offset of the cell pointers of a leaf, bytes.
@@ -29,30 +29,17 @@ pub fn scan<S: Send>(
     let leaves = file.leaves(plan.root)?;
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let parts = processors.min(leaves.len() / LEAVES_A_PART).max(1);
-    let part = |about: usize, leaves: &[u32]| {
-        let mut state = new(about);
-        through(file, plan, leaves, &mut |values| row(&mut state, values))?;
+    let a_leaf = rows_a_leaf(file, plan, &leaves)?;
+    let part = |(at, part): (usize, &[u32])| {
+        // The first part collects the others, so it has room for all.
+        let mut state = new(a_leaf * if at == 0 { leaves.len() } else { part.len() });
+        through(file, plan, part, &mut |values| row(&mut state, values))?;
         Ok(state)
     };
-    let a_leaf = rows_a_leaf(file, plan, &leaves)?;
     if parts == 1 {
-        return Ok(vec![part(leaves.len() * a_leaf, &leaves)?]);
+        return Ok(vec![part((0, &leaves))?]);
     }
-    std::thread::scope(|scope| {
-        let (part, all) = (&part, leaves.len());
-        let running: Vec<_> = leaves
-            .chunks(all.div_ceil(parts))
-            .enumerate()
-            .map(|(i, leaves)| {
-                let about = a_leaf * if i == 0 { all } else { leaves.len() };
-                scope.spawn(move || part(about, leaves))
-            })
-            .collect();
-        running
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    })
+    on_threads(leaves.chunks(leaves.len().div_ceil(parts)).enumerate(), part)
 }
 
 /// Estimates the number of rows per leaf from the first one, within the possible maximum.

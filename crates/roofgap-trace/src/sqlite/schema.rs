@@ -20,7 +20,7 @@ pub struct Column {
 
 /// A table.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Table {
+pub struct TableSchema {
     /// Columns in the order in which a record stores them.
     pub columns: Vec<Column>,
     /// First page of the tree of rows.
@@ -30,21 +30,21 @@ pub struct Table {
 }
 
 /// Reads the list of tables and views.
-pub fn tables(file: &PageFile) -> Result<BTreeMap<String, Table>, ReadError> {
+pub fn tables(file: &PageFile) -> Result<BTreeMap<String, TableSchema>, ReadError> {
     let columns = ["type", "name", "tbl_name", "rootpage", "sql"].map(|name| Column {
         name: name.to_owned(),
         row_id: false,
         real: false,
         default: false,
     });
-    let list = Table { columns: columns.into(), root: 1, odd: None };
+    let list = TableSchema { columns: columns.into(), root: 1, odd: None };
     let (mut tables, mut views) = (BTreeMap::new(), Vec::new());
     scan::each(file, &Plan::new(&list, &["type", "name", "rootpage", "sql"]), &mut |row| {
         let (Some(kind), Some(name)) = (row[0].text(), row[1].text()) else { return };
         let sql = row[3].text().unwrap_or_default();
         if kind == "table" {
             let root = row[2].int().and_then(|root| u32::try_from(root).ok()).unwrap_or(0);
-            tables.insert(name.into_owned(), Table::parse(&sql, root));
+            tables.insert(name.into_owned(), TableSchema::parse(&sql, root));
         } else if kind == "view" {
             views.push((name.into_owned(), table_of_view(&sql)));
         }
@@ -52,7 +52,7 @@ pub fn tables(file: &PageFile) -> Result<BTreeMap<String, Table>, ReadError> {
     for (name, base) in views {
         let view = match base {
             Some(base) => tables.get(&base).cloned(),
-            None => Some(Table::odd("a view with a query of its own")),
+            None => Some(TableSchema::odd("a view with a query of its own")),
         };
         // A view of what is not here has no rows that anybody could read.
         tables.extend(view.map(|view| (name, view)));
@@ -60,7 +60,7 @@ pub fn tables(file: &PageFile) -> Result<BTreeMap<String, Table>, ReadError> {
     Ok(tables)
 }
 
-impl Table {
+impl TableSchema {
     /// Returns the position of a column.
     pub fn position(&self, column: &str) -> Option<usize> {
         self.columns.iter().position(|c| c.name == column)

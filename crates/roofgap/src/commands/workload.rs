@@ -12,7 +12,7 @@ use std::fmt::Write;
 pub fn run(args: Workload, printer: &Printer) -> Result<Exit, Error> {
     let mut props = args.props;
     props.account = props.account.or_else(account_from_environment);
-    let account = roofgap_workload::run_with(&props, &Nvtx, &mut |line| printer.progress(&line))?;
+    let account = roofgap_workload::run(&props, &Nvtx, &mut |line| printer.progress(&line))?;
     answer(&account, |account, _| text(account), printer)
 }
 

@@ -50,7 +50,7 @@ impl Program {
             start: at,
             end: at + lasts,
             name: id,
-            class: CallClass::of(name),
+            class: CallClass::from_name(name),
             process: self.process,
             thread: self.thread,
             correlation: self.correlation,

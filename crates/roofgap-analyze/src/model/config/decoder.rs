@@ -5,40 +5,7 @@ use crate::model::{Attention, Decoder, Experts, LayerGroup, Mlp};
 use serde_json::Value;
 
 /// Types whose layers are those of Llama up to the differences that `read` knows.
-const KNOWN: [&str; 32] = [
-    "llama",
-    "mistral",
-    "mixtral",
-    "qwen2",
-    "qwen2_moe",
-    "qwen3",
-    "qwen3_moe",
-    "gpt_oss",
-    "deepseek_v2",
-    "deepseek_v3",
-    "deepseek_ocr",
-    "deepseekocr",
-    "deepseek_ocr2",
-    "deepseekocr2",
-    "deepseek_vl_v2",
-    "deepseek_ocr2_text",
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "phi3",
-    "olmo",
-    "granite",
-    "smollm3",
-    "llava",
-    "internlm2",
-    "kimi_k2",
-    "qwen2_vl",
-    "qwen2_vl_text",
-    "qwen2_5_vl",
-    "qwen2_5_vl_text",
-    "qwen3_vl_text",
-    "qwen3_vl_moe_text",
-];
+const KNOWN: &str = include_str!("kinds.txt");
 
 /// Keys of layers that are no attention: state spaces, linear attention.
 const OTHER_MIXERS: [&str; 8] = [
@@ -65,7 +32,7 @@ pub fn read(top: &Fields<'_>, text: &Fields<'_>) -> Result<Decoder, UnknownModel
     if let Some(key) = OTHER_MIXERS.iter().find(|key| text.has(key)) {
         return unsupported(format!("it has {key}, so not every layer is attention"));
     }
-    if !KNOWN.contains(&kind.as_str()) {
+    if !KNOWN.lines().any(|known| known == kind) {
         return unsupported(
             "its layers are not known here; if they are those of a listed type (llama, qwen3, mixtral, ...), say so by model_type in a \
              copy of the configuration"

@@ -100,11 +100,8 @@ pub fn preset_config(name: &str) -> Result<&'static str, UnknownModel> {
 /// ```
 pub fn preset(name: &str) -> Result<Architecture, UnknownModel> {
     let (name, text) = find_preset(name)?;
-    let broken = |why: &dyn ToString| {
-        UnknownModel(format!("the model preset {name:?} cannot be read: {}", why.to_string()))
-    };
-    let config = serde_json::from_str(text).map_err(|error| broken(&error))?;
-    let architecture = Architecture::from_config(&config).map_err(|error| broken(&error))?;
+    let config = serde_json::from_str(text).map_err(|error| UnknownModel(error.to_string()))?;
+    let architecture = Architecture::from_config(&config)?;
     Ok(Architecture { name: (*name).to_owned(), ..architecture })
 }
 
@@ -187,11 +184,11 @@ impl<'a> Fields<'a> {
 
     fn at_least(&self, keys: &[&str], least: u64) -> Result<Option<u64>, UnknownModel> {
         for key in keys {
-            let found = match self.map.get(*key) {
+            let value = match self.map.get(*key) {
                 Some(Value::Array(sides)) => sides.first(),
-                found => found.filter(|value| !value.is_null()),
+                value => value.filter(|value| !value.is_null()),
             };
-            if let Some(value) = found {
+            if let Some(value) = value {
                 return self.checked(key, value, least).map(Some);
             }
         }
@@ -235,7 +232,7 @@ fn read_weights(both: [&Fields<'_>; 2], dtype: Dtype, assumptions: &mut Vec<Stri
             (stored, format!("layers in {bits} bits ({stored:.3} with scales), the rest in {dtype}"))
         }),
         "gptq" | "awq" => quantisation.number("bits", 1.0, 16.0).map(|bits| {
-            // A 16-bit scale and a zero point of the weight's own width for each group.
+            // A 16-bit scale and a zero point as wide as the weight for each group.
             let group = quantisation.number("group_size", 1.0, f64::INFINITY);
             let stored = bits + group.map_or(0.0, |size| (16.0 + bits) / size);
             let how =
@@ -268,10 +265,10 @@ fn read_weights(both: [&Fields<'_>; 2], dtype: Dtype, assumptions: &mut Vec<Stri
 /// Bits and group size of the weights where all groups of layers have the same.
 fn compressed(quantisation: &Fields<'_>) -> Option<(f64, Option<f64>)> {
     let groups = quantisation.object("config_groups")?;
-    let mut found = groups.map.keys().map(|key| {
+    let mut formats = groups.map.keys().map(|key| {
         let weights = groups.object(key)?.object("weights")?;
         Some((weights.number("num_bits", 1.0, 16.0)?, weights.number("group_size", 1.0, f64::INFINITY)))
     });
-    let first = found.next()??;
-    found.all(|other| other == Some(first)).then_some(first)
+    let first = formats.next()??;
+    formats.all(|other| other == Some(first)).then_some(first)
 }

@@ -11,7 +11,7 @@ pub fn read(
     let Some(vision) = top.object("vision_config") else {
         return Ok(None);
     };
-    // DeepSeek-OCR has towers by name: in its own form under `width`, with sizes that its code fixes left out.
+    // DeepSeek-OCR has towers by name: in its published form under `width`, with sizes that its code fixes left out.
     let published = vision.object("width");
     let by_name = published.as_ref().unwrap_or(&vision);
     let named = |keys: [&str; 2]| keys.into_iter().find_map(|key| by_name.object(key));
@@ -23,14 +23,12 @@ pub fn read(
     if first.is_none() && second.is_none() {
         return plain(top, &vision, decoder_hidden, assumptions);
     }
-    let own_size = first.as_ref().filter(|_| published.is_none()).unwrap_or(&vision);
-    let image_size = own_size.size_or(&["image_size"], 1024)?;
+    // Only the published form has the image size beside the towers.
+    let sized = first.as_ref().filter(|_| published.is_none()).unwrap_or(&vision);
+    let image_size = sized.size_or(&["image_size"], 1024)?;
     let next = second.as_ref().map_or(1024, |tower| tower.hidden);
-    let mut towers = Vec::new();
-    if let Some(fields) = &first {
-        towers.push(sam(fields, next)?);
-    }
-    towers.extend(second);
+    let first = first.map(|fields| sam(&fields, next)).transpose()?;
+    let towers: Vec<Tower> = first.into_iter().chain(second).collect();
     let features = towers.last().map_or(decoder_hidden, Tower::width);
     let projector = match top.object("projector_config") {
         Some(fields) => {
@@ -43,79 +41,84 @@ pub fn read(
     Ok(Some(Vision { towers, projector, image_size }))
 }
 
+/// Reads the sizes that every kind of tower has. A size of 0 in `usual` has to be there.
+fn tower(fields: &Fields<'_>, usual: Tower) -> Result<Tower, UnknownModel> {
+    let size = |keys: &[&str], usual: u64| match usual {
+        0 => fields.need(keys),
+        usual => fields.size_or(keys, usual),
+    };
+    let hidden = size(&["width", "hidden_size", "dim"], usual.hidden)?;
+    let heads = size(&["heads", "num_attention_heads"], usual.heads)?;
+    let inner = match (fields.size(&["mlp_dim", "intermediate_size"])?, usual.inner) {
+        (Some(inner), _) => inner,
+        // Four times the width unless the tower itself says otherwise.
+        (None, 0) => (hidden as f64 * fields.number("mlp_ratio", 0.1, 64.0).unwrap_or(4.0)) as u64,
+        (None, inner) => inner,
+    };
+    let kv_heads = if usual.kv_heads > 0 { usual.kv_heads } else { heads };
+    Ok(Tower {
+        hidden,
+        heads,
+        inner,
+        layers: size(&["layers", "num_hidden_layers"], usual.layers)?,
+        kv_heads: fields.size_or(&["kv_heads", "num_key_value_heads"], kv_heads)?,
+        ..usual
+    })
+}
+
 /// The second tower of DeepSeek-OCR. Its patch embedding is stored and never used where SAM's features take its place.
 fn clip(fields: &Fields<'_>, is_second: bool) -> Result<Tower, UnknownModel> {
-    let (hidden, patch) = (fields.need(&["width"])?, fields.size_or(&["patch_size"], 14)?);
-    let heads = fields.size_or(&["heads"], 16)?;
-    let class_token = fields.flag("class_token").unwrap_or(true);
+    let patch = fields.size_or(&["patch_size"], 14)?;
     let side = fields.size_or(&["image_size"], 224)? / patch;
-    Ok(Tower {
+    let class_token = fields.flag("class_token").unwrap_or(true);
+    let usual = Tower {
         name: "clip",
-        hidden,
-        layers: fields.need(&["layers"])?,
-        heads,
-        kv_heads: heads,
-        inner: inner(fields, hidden)?,
+        heads: 16,
         qkv_bias: true,
         patch: if is_second { 0 } else { patch },
         class_token,
         positions: side * side + u64::from(class_token),
         ..Tower::default()
-    })
+    };
+    tower(fields, usual)
 }
 
 /// The second tower of DeepSeek-OCR-2.
 fn encoder(fields: &Fields<'_>) -> Result<Tower, UnknownModel> {
-    Ok(Tower {
+    let usual = Tower {
         name: "vision_encoder",
-        hidden: fields.size_or(&["dim", "width", "hidden_size"], 896)?,
-        layers: fields.size_or(&["layers", "num_hidden_layers"], 24)?,
-        heads: fields.size_or(&["heads", "num_attention_heads"], 14)?,
-        kv_heads: fields.size_or(&["kv_heads", "num_key_value_heads"], 2)?,
-        inner: fields.size_or(&["intermediate_size"], 4864)?,
+        hidden: 896,
+        layers: 24,
+        heads: 14,
+        kv_heads: 2,
+        inner: 4864,
         gated: true,
         qkv_bias: true,
         queries: fields.sizes("queries")?.unwrap_or_else(|| vec![144, 256]),
         vectors: 1,
         ..Tower::default()
-    })
+    };
+    tower(fields, usual)
 }
 
 fn sam(fields: &Fields<'_>, next: u64) -> Result<Tower, UnknownModel> {
-    let hidden = fields.size_or(&["width", "hidden_size"], 768)?;
-    let layers = fields.size_or(&["layers", "num_hidden_layers"], 12)?;
-    let heads = fields.size_or(&["heads", "num_attention_heads"], 12)?;
-    let patch = fields.size_or(&["patch_size"], 16)?;
+    let usual = Tower { name: "sam", hidden: 768, layers: 12, heads: 12, ..Tower::default() };
+    let tower = tower(fields, usual)?;
     let global = fields.sizes("global_attn_indexes")?.unwrap_or_else(|| vec![2, 5, 8, 11]);
-    let global = global.iter().filter(|layer| **layer < layers).count() as u64;
+    let global = global.iter().filter(|layer| **layer < tower.layers).count() as u64;
     Ok(Tower {
-        name: "sam",
-        hidden,
-        layers,
-        heads,
-        kv_heads: heads,
-        inner: fields.size(&["mlp_dim"])?.map_or_else(|| inner(fields, hidden), Ok)?,
         qkv_bias: fields.flag("qkv_bias").unwrap_or(true),
-        patch,
+        patch: fields.size_or(&["patch_size"], 16)?,
         // Interpolated for an image of another size.
         positions: if fields.flag("use_abs_pos") == Some(false) { 0 } else { u64::MAX },
         vectors: 1,
         window: fields.size_or(&["window_size"], 14)?,
-        windowed_layers: layers.saturating_sub(global),
+        windowed_layers: tower.layers.saturating_sub(global),
         relative_positions: fields.flag("use_rel_pos").unwrap_or(true),
         neck: fields.at_least(&["neck_channels", "output_channels"], 0)?.unwrap_or(256),
         downsample: fields.sizes("downsample_channels")?.unwrap_or_else(|| vec![512, next]),
-        ..Tower::default()
+        ..tower
     })
-}
-
-/// Inner width of a tower: four times its width unless the tower itself says otherwise.
-fn inner(fields: &Fields<'_>, hidden: u64) -> Result<u64, UnknownModel> {
-    if let Some(inner) = fields.size(&["intermediate_size"])? {
-        return Ok(inner);
-    }
-    let ratio = fields.number("mlp_ratio", 0.1, 64.0).unwrap_or(4.0);
-    Ok((hidden as f64 * ratio) as u64)
 }
 
 /// A plain vision transformer in the form that CLIP, SigLIP and ViT share.
@@ -135,25 +138,20 @@ fn plain(
         ));
         return Ok(None);
     };
-    let [hidden, layers, heads, patch, image_size] = sizes.map(|key| vision.need(&[key]));
-    let (hidden, heads, patch, image_size) = (hidden?, heads?, patch?, image_size?);
+    let (patch, image_size) = (vision.need(&["patch_size"])?, vision.need(&["image_size"])?);
     let class_token = name != "siglip";
-    let tower = Tower {
+    let usual = Tower {
         name,
-        hidden,
-        layers: layers?,
-        heads,
-        kv_heads: heads,
-        inner: inner(vision, hidden)?,
         qkv_bias: true,
         patch,
         class_token,
         positions: (image_size / patch).pow(2) + u64::from(class_token),
         ..Tower::default()
     };
+    let tower = tower(vision, usual)?;
     let projector = if top.text("model_type").is_some_and(|kind| kind.starts_with("llava")) {
         let layer = |name, inputs| Linear::new(name, inputs, decoder_hidden, true);
-        vec![layer("first", hidden), layer("second", decoder_hidden)]
+        vec![layer("first", tower.hidden), layer("second", decoder_hidden)]
     } else {
         assumptions.push("the projector of the vision part is not described: it is left out".to_owned());
         Vec::new()

@@ -4,6 +4,7 @@ use super::decoder::{Pass, looked_at};
 use super::{StageWork, Term, that_hold};
 use crate::engines::EngineStep;
 use crate::model::Architecture;
+use crate::result::NotKnown;
 use std::collections::BTreeMap;
 
 /// Pairs of tokens that attention looks at, and tokens of the cache that it reads and writes, in all steps.
@@ -23,7 +24,7 @@ impl Architecture {
     ///
     /// # Errors
     /// Fails where a name does not give its tokens.
-    pub fn engine_work(&self, stage: &str, steps: &[EngineStep]) -> Result<StageWork, String> {
+    pub fn engine_work(&self, stage: &str, steps: &[EngineStep]) -> Result<StageWork, NotKnown> {
         let mut sizes: BTreeMap<(u64, u64), u64> = BTreeMap::new();
         let mut tokens_in_all = 0u64;
         for step in steps {
@@ -42,14 +43,14 @@ impl Architecture {
             // Attention over the cache differs from step to step.
             let pass =
                 Pass { architecture: self, tokens, passes, sequences: 0, added: 0, first_look: 1, heads };
-            let own = pass.terms();
+            let size_terms = pass.terms();
             if terms.is_empty() {
-                terms = own;
+                terms = size_terms;
                 continue;
             }
-            for (sum, own) in terms.iter_mut().zip(own) {
-                sum.flops += own.flops;
-                sum.bytes += own.bytes;
+            for (sum, size_terms) in terms.iter_mut().zip(size_terms) {
+                sum.flops += size_terms.flops;
+                sum.bytes += size_terms.bytes;
             }
         }
         for term in terms.iter_mut().filter(|_| sizes.len() > 1) {
@@ -61,7 +62,7 @@ impl Architecture {
         }
         let mut left_out = Cached::default();
         for group in &self.decoder.groups {
-            let cached = Cached::of(steps, group.attention.window());
+            let cached = Cached::in_steps(steps, group.attention.window());
             left_out.lengths_unknown |= cached.lengths_unknown;
             left_out.equal_prompts |= cached.equal_prompts;
             terms.push(self.cache_term(group, None, (cached.pairs, cached.read, cached.written)));
@@ -93,7 +94,7 @@ impl Architecture {
 }
 
 impl Cached {
-    fn of(steps: &[EngineStep], window: Option<u64>) -> Self {
+    fn in_steps(steps: &[EngineStep], window: Option<u64>) -> Self {
         let mut sum = Self::default();
         for step in steps {
             sum.add_context(step, window);
@@ -197,7 +198,7 @@ mod tests {
         let model = preset("llama3_8b").unwrap();
         let mut unknown = steps(&["execute_context_0(0)_generation_4(4)"]);
         unknown[0].generation.tokens = None;
-        let why = model.engine_work("decode", &unknown).unwrap_err();
+        let why = model.engine_work("decode", &unknown).unwrap_err().to_string();
         assert!(why.contains("step names"), "{why}");
     }
 

@@ -16,7 +16,7 @@ pub use roofgap_trace::account::TokenCounts as Tokens;
 pub use vision::View;
 
 use super::Architecture;
-use crate::result::StageKind;
+use crate::result::{NotKnown, StageKind};
 
 /// Creates a term. A multiplication and an addition are two FLOPs; `bytes` are weights, and cached keys and values.
 fn term(name: impl Into<String>, flops: f64, bytes: f64, how: String) -> Term {
@@ -144,9 +144,9 @@ impl Architecture {
         tokens: &Tokens,
         instances: u64,
         steps: Option<u64>,
-    ) -> Result<StageWork, String> {
+    ) -> Result<StageWork, NotKnown> {
         if instances == 0 {
-            return Err("the stage has no instance".to_owned());
+            return Err("the stage has no instance".into());
         }
         let prompt = tokens.prompt.filter(|n| *n > 0).ok_or_else(|| unknown_tokens("prompt tokens"))?;
         let stated = tokens.batch.filter(|n| *n > 0);
@@ -163,7 +163,7 @@ impl Architecture {
         Ok(work.noting(note).times(instances).noting(one))
     }
 
-    fn views(&self, tokens: &Tokens) -> Result<Vec<View>, String> {
+    fn views(&self, tokens: &Tokens) -> Result<Vec<View>, NotKnown> {
         let Some(vision) = &self.vision else {
             return Ok(Vec::new());
         };
@@ -172,6 +172,7 @@ impl Architecture {
             format!(
                 "{count} vision tokens fit no known layout of images: the work of the vision part is not known"
             )
+            .into()
         })
     }
 }
@@ -187,24 +188,25 @@ fn steps_of_instance(
     generated: Option<u64>,
     instances: u64,
     steps: Option<u64>,
-) -> Result<(u64, Option<String>), String> {
+) -> Result<(u64, Option<String>), NotKnown> {
     let each = steps.filter(|steps| steps.is_multiple_of(instances)).map(|steps| steps / instances);
     let (steps, note) = match (generated.filter(|n| *n > 0), steps, each) {
         (Some(generated), _, Some(each)) if each == generated => return Ok((each, None)),
         (Some(generated), _, Some(each)) if each > 0 && each + 1 == generated => {
             (each, "the first generated token comes from prefill")
         }
-        (Some(generated), Some(found), _) => {
+        (Some(generated), Some(recorded), _) => {
             return Err(format!(
-                "the trace has {found} decode steps in {instances} instances where {generated} tokens were generated in each: the \
+                "the trace has {recorded} decode steps in {instances} instances where {generated} tokens were generated in each: the \
                  model or its tokens do not fit the trace"
-            ));
+            )
+            .into());
         }
         (Some(generated), None, _) => {
             (generated, "the trace shows no steps: one for each generated token is assumed")
         }
         (None, _, Some(each)) if each > 0 => (each, "steps are counted in the trace"),
-        (None, ..) => return Err(unknown_tokens("generated tokens")),
+        (None, ..) => return Err(unknown_tokens("generated tokens").into()),
     };
     Ok((steps, Some(note.to_owned())))
 }

@@ -145,14 +145,14 @@ fn tokens_have_to_fit_the_trace() {
         3.0 * decode(&tokens, 1, Some(8)).unwrap().flops()
     );
     for (instances, steps) in [(1, 9), (1, 6), (3, 23), (1, 0)] {
-        let error = decode(&tokens, instances, Some(steps)).unwrap_err();
+        let error = decode(&tokens, instances, Some(steps)).unwrap_err().to_string();
         assert!(error.contains("do not fit the trace"), "{instances} {steps}: {error}");
     }
-    assert_eq!(decode(&Tokens::default(), 1, Some(8)), Err(unknown_tokens("prompt tokens")));
+    assert_eq!(decode(&Tokens::default(), 1, Some(8)), Err(unknown_tokens("prompt tokens").into()));
     let silent = Tokens { generated: None, ..tokens };
-    assert_eq!(decode(&silent, 1, None), Err(unknown_tokens("generated tokens")));
+    assert_eq!(decode(&silent, 1, None), Err(unknown_tokens("generated tokens").into()));
     assert_eq!(decode(&silent, 2, Some(16)).unwrap().steps, Some(16));
-    assert_eq!(decode(&tokens, 0, Some(8)), Err("the stage has no instance".to_owned()));
+    assert_eq!(decode(&tokens, 0, Some(8)), Err("the stage has no instance".into()));
     let prefill = model.stage_work(StageKind::Prefill, &tokens, 2, None).unwrap();
     assert_eq!(prefill.terms[0].how, "2 times: 64 rows of 1024");
 }
@@ -167,8 +167,8 @@ fn a_vision_model_without_its_vision_tokens_has_no_prefill_work() {
         unknown.contains("(--set workload.vision_tokens=N") && !unknown.contains("workload.tokens"),
         "{unknown}"
     );
-    assert_eq!(prefill(&tokens), Err(unknown));
-    let no_layout = prefill(&Tokens { vision: Some(300), ..tokens }).unwrap_err();
+    assert_eq!(prefill(&tokens), Err(unknown.into()));
+    let no_layout = prefill(&Tokens { vision: Some(300), ..tokens }).unwrap_err().to_string();
     assert!(no_layout.starts_with("300 vision tokens fit no known layout"), "{no_layout}");
     let work = prefill(&Tokens { vision: Some(257), ..tokens }).unwrap();
     assert!(work.terms.iter().any(|term| term.name == "vision_encoder: products"));

@@ -377,20 +377,6 @@ fn processes_with_the_same_correlation_ids_are_told_apart() {
 }
 
 #[test]
-fn a_second_file_has_processes_of_its_own() {
-    let mut trace = Trace::default();
-    for _ in 0..2 {
-        crate::kineto::read(&fixture(), &mut trace).unwrap();
-    }
-    assert_eq!((trace.processes.len(), trace.devices.len(), trace.sources.len()), (2, 1, 2));
-    assert_eq!(trace.ops.len(), 2 * (1679 + 4));
-    let half = trace.ops.len() / 2;
-    assert_eq!(trace.ops.start[..half], trace.ops.start[half..]);
-    assert_ne!(trace.ops.process[0], trace.ops.process[half]);
-    assert_ne!(trace.calls.thread[0], trace.calls.thread[trace.calls.len() - 1]);
-}
-
-#[test]
 fn ranges_take_their_domain_from_their_name() {
     let trace = read_text(
         r#"[{"ph": "X", "cat": "user_annotation", "name": "LLM@prefill", "pid": 1, "tid": 1, "ts": 1, "dur": 1},

@@ -22,7 +22,7 @@ const LZ4: &[u8] = b"lz4";
 const LZ4_RATIO: usize = 255;
 
 /// A failure to read a report.
-pub enum Stop {
+pub enum ReportFault {
     /// The content is not sound.
     Damaged(&'static str),
     /// The report has a part in a form that is not read.
@@ -30,13 +30,13 @@ pub enum Stop {
     Io(std::io::Error),
 }
 
-impl From<Malformed> for Stop {
+impl From<Malformed> for ReportFault {
     fn from(_: Malformed) -> Self {
         Self::Damaged("a message breaks off or has no valid length")
     }
 }
 
-impl Stop {
+impl ReportFault {
     pub fn about(self, path: &Path) -> ReadError {
         match self {
             Self::Damaged(what) => ReadError::damaged(path, "nsys report", what),
@@ -58,37 +58,38 @@ pub struct Container {
 }
 
 impl Container {
-    pub fn open(path: &Path) -> Result<Self, Stop> {
-        let mut file = File::open(path).map_err(Stop::Io)?;
-        let length = file.metadata().map_err(Stop::Io)?.len();
+    pub fn open(path: &Path) -> Result<Self, ReportFault> {
+        let mut file = File::open(path).map_err(ReportFault::Io)?;
+        let length = file.metadata().map_err(ReportFault::Io)?.len();
         let tail = length.checked_sub(16).filter(|at| *at > REPORT_MAGIC.len() as u64);
-        let tail = tail.ok_or(Stop::Damaged("it breaks off in its first bytes"))?;
+        let tail = tail.ok_or(ReportFault::Damaged("it breaks off in its first bytes"))?;
         let trailer = part(&mut file, tail, 16)?;
         let (offset, end) = trailer.split_at(8);
         if end != END {
-            return Err(Stop::Damaged("it breaks off: the mark at its end is missing"));
+            return Err(ReportFault::Damaged("it breaks off: the mark at its end is missing"));
         }
         let offset = u64::from_le_bytes(offset.try_into().unwrap_or_default());
-        let table = tail.checked_sub(offset).ok_or(Stop::Damaged("its table of sections is not in it"))?;
+        let table =
+            tail.checked_sub(offset).ok_or(ReportFault::Damaged("its table of sections is not in it"))?;
         let table = part(&mut file, offset, table)?;
-        let mut section = |wanted: &[u8]| -> Result<Vec<u8>, Stop> {
+        let mut section = |wanted: &[u8]| -> Result<Vec<u8>, ReportFault> {
             for entry in messages(&table, 1)? {
                 if bytes(entry, 1)? == Some(wanted) {
                     let (offset, length) = (number(entry, 2)?.unwrap_or(0), number(entry, 3)?.unwrap_or(0));
                     let inside = offset.checked_add(length).is_some_and(|end| end <= tail);
-                    let outside = Stop::Damaged("a section is not in it");
+                    let outside = ReportFault::Damaged("a section is not in it");
                     return if inside { part(&mut file, offset, length) } else { Err(outside) };
                 }
             }
-            Err(Stop::Unknown(format!("no section `{}`", String::from_utf8_lossy(wanted))))
+            Err(ReportFault::Unknown(format!("no section `{}`", String::from_utf8_lossy(wanted))))
         };
         let mut strings = None;
-        for field in Fields::of(&section(b"Sampling Data Offsets")?) {
+        for field in Fields::new(&section(b"Sampling Data Offsets")?) {
             match field? {
                 (1, Wire::Bytes(LZ4)) => {}
                 (1, Wire::Bytes(other)) => return Err(compressed(other)),
                 (2, Wire::Varint(at)) => strings = usize::try_from(at).ok(),
-                (4, _) => return Err(Stop::Unknown("events in tables of columns".into())),
+                (4, _) => return Err(ReportFault::Unknown("events in tables of columns".into())),
                 _ => {}
             }
         }
@@ -96,34 +97,34 @@ impl Container {
         let strings = strings.and_then(|at| at.checked_add(EVENTS.len()));
         let events = section(b"Raw Sampling Data")?;
         if !events.starts_with(EVENTS) {
-            return Err(Stop::Unknown("events of another form".into()));
+            return Err(ReportFault::Unknown("events of another form".into()));
         }
         Ok(Self {
             about: section(b"UI Data")?,
             options: section(b"Analysis Options Data")?,
             strings: strings
                 .filter(|at| *at <= events.len())
-                .ok_or(Stop::Damaged("its strings are not in it"))?,
+                .ok_or(ReportFault::Damaged("its strings are not in it"))?,
             events,
         })
     }
 
     /// Takes the section of the events apart.
-    pub fn contents(&self) -> Result<Contents<'_>, Stop> {
+    pub fn contents(&self) -> Result<Contents<'_>, ReportFault> {
         let (before, after) = self.events.split_at(self.strings);
-        let mut cursor = Fields::of(before.get(EVENTS.len()..).unwrap_or_default());
+        let mut cursor = Fields::new(before.get(EVENTS.len()..).unwrap_or_default());
         let _session = cursor.delimited()?;
         let header = cursor.delimited()?;
-        let mut counts = Counts::of(header)?;
+        let mut counts = Counts::read(header)?;
         let mut blocks = Vec::new();
         while !cursor.is_empty() {
             blocks.push(Block::next(&mut cursor)?);
         }
-        let mut cursor = Fields::of(after);
+        let mut cursor = Fields::new(after);
         let mut strings = Strings::default();
         while (strings.places.len() as u64) < counts.strings {
             let block = Block::next(&mut cursor)?.unpacked()?;
-            strings.add(Fields::of(&block).delimited()?)?;
+            strings.add(Fields::new(&block).delimited()?)?;
         }
         let mut threads = Vec::new();
         while counts.threads > 0 {
@@ -131,7 +132,7 @@ impl Container {
             threads.extend(messages(cursor.delimited()?, 1)?);
             let more = (threads.len() - before) as u64;
             if more == 0 {
-                return Err(Stop::Damaged("names of threads are missing"));
+                return Err(ReportFault::Damaged("names of threads are missing"));
             }
             counts.threads = counts.threads.saturating_sub(more);
         }
@@ -148,15 +149,15 @@ impl Container {
     }
 }
 
-fn compressed(with: &[u8]) -> Stop {
-    Stop::Unknown(format!("the compression `{}`", String::from_utf8_lossy(with)))
+fn compressed(with: &[u8]) -> ReportFault {
+    ReportFault::Unknown(format!("the compression `{}`", String::from_utf8_lossy(with)))
 }
 
-fn part(file: &mut File, offset: u64, length: u64) -> Result<Vec<u8>, Stop> {
-    file.seek(SeekFrom::Start(offset)).map_err(Stop::Io)?;
+fn part(file: &mut File, offset: u64, length: u64) -> Result<Vec<u8>, ReportFault> {
+    file.seek(SeekFrom::Start(offset)).map_err(ReportFault::Io)?;
     let mut bytes = Vec::new();
-    file.take(length).read_to_end(&mut bytes).map_err(Stop::Io)?;
-    if bytes.len() as u64 == length { Ok(bytes) } else { Err(Stop::Damaged("it breaks off")) }
+    file.take(length).read_to_end(&mut bytes).map_err(ReportFault::Io)?;
+    if bytes.len() as u64 == length { Ok(bytes) } else { Err(ReportFault::Damaged("it breaks off")) }
 }
 
 /// The section of the events, taken apart.
@@ -183,10 +184,10 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(header: &[u8]) -> Result<Self, Stop> {
+    fn read(header: &[u8]) -> Result<Self, ReportFault> {
         let mut counts = Self::default();
         let (mut machine, mut no_metadata) = (0, 0);
-        for field in Fields::of(header) {
+        for field in Fields::new(header) {
             match field? {
                 (1, Wire::Varint(count)) => counts.events = count,
                 (3, Wire::Varint(count)) => counts.strings = count,
@@ -201,7 +202,7 @@ impl Counts {
         if (machine, no_metadata) == (1, 1) {
             Ok(counts)
         } else {
-            Err(Stop::Unknown("parts in another order".into()))
+            Err(ReportFault::Unknown("parts in another order".into()))
         }
     }
 }
@@ -213,7 +214,7 @@ pub struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    fn next(cursor: &mut Fields<'a>) -> Result<Self, Stop> {
+    fn next(cursor: &mut Fields<'a>) -> Result<Self, ReportFault> {
         let packed = usize::try_from(cursor.varint()?).map_err(|_| Malformed)?;
         let size = usize::try_from(cursor.varint()?).map_err(|_| Malformed)?;
         let packed = cursor.take(packed)?;
@@ -221,14 +222,14 @@ impl<'a> Block<'a> {
         if possible {
             Ok(Self { packed, size })
         } else {
-            Err(Stop::Damaged("a block claims too large a size"))
+            Err(ReportFault::Damaged("a block claims too large a size"))
         }
     }
 
-    pub fn unpacked(&self) -> Result<Vec<u8>, Stop> {
+    pub fn unpacked(&self) -> Result<Vec<u8>, ReportFault> {
         let bytes = lz4_flex::block::decompress(self.packed, self.size);
         let bytes = bytes.ok().filter(|bytes| bytes.len() == self.size);
-        bytes.ok_or(Stop::Damaged("a block of events or strings does not unpack"))
+        bytes.ok_or(ReportFault::Damaged("a block of events or strings does not unpack"))
     }
 }
 
@@ -240,13 +241,13 @@ pub struct Strings {
 }
 
 impl Strings {
-    fn add(&mut self, storage: &[u8]) -> Result<(), Stop> {
+    fn add(&mut self, storage: &[u8]) -> Result<(), ReportFault> {
         let before = self.places.len();
         for text in messages(storage, 1)? {
             self.places.push((self.bytes.len(), text.len()));
             self.bytes.extend_from_slice(text);
         }
-        if self.places.len() > before { Ok(()) } else { Err(Stop::Damaged("strings are missing")) }
+        if self.places.len() > before { Ok(()) } else { Err(ReportFault::Damaged("strings are missing")) }
     }
 
     pub fn get(&self, id: u64) -> Option<&[u8]> {

@@ -1,6 +1,6 @@
 //! Sampled hardware counters: events whose fields the header of the report describes.
 
-use super::container::{Stop, Strings};
+use super::container::{ReportFault, Strings};
 use crate::protobuf::{Fields, Malformed, Wire, messages, number};
 use crate::sqlite::Value;
 
@@ -29,7 +29,7 @@ struct Metric {
 
 impl Metrics {
     /// Reads the types in the header of the events.
-    pub fn of(header: &[u8], strings: &Strings) -> Result<Self, Stop> {
+    pub fn read(header: &[u8], strings: &Strings) -> Result<Self, ReportFault> {
         let mut sources = Vec::new();
         for source in messages(header, 13)? {
             if number(source, 3)?.and_then(|name| strings.get(name)) == Some(SOURCE) {
@@ -40,7 +40,7 @@ impl Metrics {
         for kind in messages(header, 14)? {
             let id = number(kind, 1)?.unwrap_or(0);
             if sources.contains(&(id & SOURCE_BITS)) {
-                let metrics = messages(kind, 3)?.into_iter().map(|field| Metric::of(field, strings));
+                let metrics = messages(kind, 3)?.into_iter().map(|field| Metric::read(field, strings));
                 types.push((id, metrics.collect::<Result<_, _>>()?));
             }
         }
@@ -58,10 +58,10 @@ impl Metrics {
 
     /// Steps through the values of samples: time, type, number, value.
     pub fn values(&self, events: &[u8], mut row: impl FnMut(&[Value<'_>])) -> Result<(), Malformed> {
-        let mut cursor = Fields::of(events);
+        let mut cursor = Fields::new(events);
         while !cursor.is_empty() {
             let (mut id, mut at, mut data) = (0, 0, &b""[..]);
-            for field in Fields::of(cursor.delimited()?) {
+            for field in Fields::new(cursor.delimited()?) {
                 match field? {
                     (1, Wire::Varint(value)) => id = value,
                     (2, Wire::Varint(time)) => at = time as i64,
@@ -79,7 +79,7 @@ impl Metrics {
 }
 
 impl Metric {
-    fn of(field: &[u8], strings: &Strings) -> Result<Self, Malformed> {
+    fn read(field: &[u8], strings: &Strings) -> Result<Self, Malformed> {
         let size = |wanted| -> Result<usize, Malformed> {
             Ok(usize::try_from(number(field, wanted)?.unwrap_or(0)).unwrap_or(usize::MAX))
         };

@@ -3,11 +3,11 @@
 //! A report is read as the tables of an export, so that one code fills the trace from both. `container` takes the file apart,
 //! `messages` knows the fields; `metrics` reads sampled hardware counters.
 
-use self::container::{Container, Contents, Stop, Strings};
-use self::messages::{Kind, Plan, Route, Unread, route};
+use self::container::{Container, Contents, ReportFault, Strings};
+use self::messages::{Plan, Route, RowKind, TABLES, Unread, route};
 use self::metrics::Metrics;
 use crate::protobuf::{self, Fields, Malformed, Wire};
-use crate::sqlite::{Tables, Value};
+use crate::sqlite::{Tables, Value, on_threads};
 use crate::{LossKind, ReadError, Trace};
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -63,23 +63,19 @@ struct Part {
 
 impl Part {
     fn new() -> Self {
-        let tables = Kind::ALL.iter().map(|_| Rows::default()).collect();
+        let tables = TABLES.iter().map(|_| Rows::default()).collect();
         Self { tables, generic: Rows::default(), unread: BTreeMap::new(), events: 0 }
     }
 
-    fn push(&mut self, kind: Kind, message: &[u8]) {
+    fn push(&mut self, kind: RowKind, message: &[u8]) {
         self.tables[kind as usize].push(message);
     }
 
-    fn rows(&self, kind: Kind) -> &Rows {
-        &self.tables[kind as usize]
-    }
-
-    fn read(blocks: &[container::Block<'_>]) -> Result<Self, Stop> {
+    fn read(blocks: &[container::Block<'_>]) -> Result<Self, ReportFault> {
         let mut part = Self::new();
         for block in blocks {
             let bytes = block.unpacked()?;
-            for field in Fields::of(Fields::of(&bytes).delimited()?) {
+            for field in Fields::new(Fields::new(&bytes).delimited()?) {
                 match field? {
                     (1, Wire::Bytes(event)) => part.add(event)?,
                     (2, Wire::Bytes(event)) => part.generic.push(event),
@@ -111,22 +107,22 @@ impl Report {
         Self::read(path).map_err(|stop| stop.about(path))
     }
 
-    fn read(path: &Path) -> Result<Self, Stop> {
+    fn read(path: &Path) -> Result<Self, ReportFault> {
         let container = Container::open(path)?;
         let contents = container.contents()?;
         let mut parts = events(&contents)?;
         let mut facts = Part::new();
-        contents.threads.iter().for_each(|thread| facts.push(Kind::ThreadName, thread));
+        contents.threads.iter().for_each(|thread| facts.push(RowKind::ThreadName, thread));
         // Machines, their facts, and in these the GPUs, and their numbers in each process.
-        inside(contents.machine, &[1, 2, 7], &mut |gpu| facts.push(Kind::Gpu, gpu))?;
-        inside(contents.machine, &[1, 2, 1], &mut |gpu| facts.push(Kind::OldGpu, gpu))?;
-        inside(contents.machine, &[1, 2, 9], &mut |device| facts.push(Kind::CudaDevice, device))?;
+        inside(contents.machine, &[1, 2, 7], &mut |gpu| facts.push(RowKind::Gpu, gpu))?;
+        inside(contents.machine, &[1, 2, 1], &mut |gpu| facts.push(RowKind::OldGpu, gpu))?;
+        inside(contents.machine, &[1, 2, 9], &mut |device| facts.push(RowKind::CudaDevice, device))?;
         parts.push(facts);
         let mut variables = Vec::new();
         inside(&container.options, &[26, 30], &mut |variable| variables.push(variable))?;
         let variables = variables.into_iter().map(variable).collect::<Result<_, _>>()?;
         let version = protobuf::text(&container.about, 6)?;
-        let metrics = Metrics::of(contents.header, &contents.strings)?;
+        let metrics = Metrics::read(contents.header, &contents.strings)?;
         Ok(Self { path: path.to_path_buf(), version, strings: contents.strings, variables, metrics, parts })
     }
 
@@ -143,7 +139,7 @@ impl Report {
     }
 
     fn damaged(&self, stop: Malformed) -> ReadError {
-        Stop::from(stop).about(&self.path)
+        ReportFault::from(stop).about(&self.path)
     }
 
     /// Steps through the functions of all samples, the innermost first.
@@ -151,10 +147,10 @@ impl Report {
         let mut values = vec![Value::Null; columns.len()];
         let mut id = 0;
         for part in &self.parts {
-            let mut samples = Fields::of(&part.rows(Kind::Sample).bytes);
+            let mut samples = Fields::new(&part.tables[RowKind::Sample as usize].bytes);
             while !samples.is_empty() {
                 let mut depth = 0;
-                for field in Fields::of(samples.delimited()?) {
+                for field in Fields::new(samples.delimited()?) {
                     let (4, Wire::Bytes(function)) = field? else { continue };
                     for (value, name) in values.iter_mut().zip(columns) {
                         let cell = match *name {
@@ -184,34 +180,21 @@ fn variable(message: &[u8]) -> Result<Vec<u8>, Malformed> {
 }
 
 /// Calls a function for all messages at a path of field numbers.
-fn inside<'a>(message: &'a [u8], path: &[u64], found: &mut impl FnMut(&'a [u8])) -> Result<(), Malformed> {
+fn inside<'a>(message: &'a [u8], path: &[u64], visit: &mut impl FnMut(&'a [u8])) -> Result<(), Malformed> {
     match path.split_first() {
         Some((first, rest)) => {
             let inner = protobuf::messages(message, *first)?;
-            inner.into_iter().try_for_each(|inner| inside(inner, rest, found))
+            inner.into_iter().try_for_each(|inner| inside(inner, rest, visit))
         }
         None => {
-            found(message);
+            visit(message);
             Ok(())
         }
     }
 }
 
-/// Reads parts, each on a thread of its own.
-fn on_threads<I: Send, T: Send, E: Send>(
-    parts: impl Iterator<Item = I>,
-    read: impl Fn(I) -> Result<T, E> + Sync,
-) -> Result<Vec<T>, E> {
-    std::thread::scope(|scope| {
-        let read = &read;
-        let running: Vec<_> = parts.map(|part| scope.spawn(move || read(part))).collect();
-        let joined = running.into_iter().map(|thread| thread.join());
-        joined.map(|read| read.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    })
-}
-
 /// Reads the events in parts, one a processor.
-fn events(contents: &Contents<'_>) -> Result<Vec<Part>, Stop> {
+fn events(contents: &Contents<'_>) -> Result<Vec<Part>, ReportFault> {
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let each = contents.blocks.len().div_ceil(processors).max(1);
     let parts = on_threads(contents.blocks.chunks(each), Part::read)?;
@@ -220,13 +203,13 @@ fn events(contents: &Contents<'_>) -> Result<Vec<Part>, Stop> {
     if (events, generic) == (contents.events, contents.generic) {
         Ok(parts)
     } else {
-        Err(Stop::Damaged("it does not have the number of events that its header says"))
+        Err(ReportFault::Damaged("it does not have the number of events that its header says"))
     }
 }
 
 impl Tables for Report {
     fn has_column(&self, table: &str, column: &str) -> bool {
-        Kind::named(table).is_some_and(|kind| kind.has_column(column))
+        Plan::new(table, &[column]).is_some_and(|plan| !plan.columns.is_empty())
     }
 
     fn each(
@@ -235,11 +218,10 @@ impl Tables for Report {
         columns: &[&str],
         mut row: impl FnMut(&[Value<'_>]),
     ) -> Result<(), ReadError> {
-        match (table, Kind::named(table)) {
-            (_, Some(kind)) => {
-                let plan = Plan::new(kind, columns);
+        match (table, Plan::new(table, columns)) {
+            (_, Some(plan)) => {
                 let mut first = 0;
-                for rows in self.parts.iter().map(|part| part.rows(kind)) {
+                for rows in self.parts.iter().map(|part| &part.tables[plan.table]) {
                     plan.rows(&rows.bytes, first, &mut row).map_err(|stop| self.damaged(stop))?;
                     first += rows.count as u64;
                 }
@@ -270,15 +252,14 @@ impl Tables for Report {
         new: impl Fn(usize) -> S + Sync,
         row: impl Fn(&mut S, &[Value<'_>]) + Sync,
     ) -> Result<Vec<S>, ReadError> {
-        let kind = Kind::named(table);
-        let plan = kind.map(|kind| Plan::new(kind, columns));
-        let count = |part: &Part| kind.map_or(0, |kind| part.rows(kind).count);
+        let plan = Plan::new(table, columns);
+        let count = |part: &Part| plan.as_ref().map_or(0, |plan| part.tables[plan.table].count);
         let all: usize = self.parts.iter().map(count).sum();
         let states = on_threads(self.parts.iter().enumerate(), |(at, part)| {
             let mut state = new(if at == 0 { all } else { count(part) });
             let row = |values: &[Value<'_>]| row(&mut state, values);
-            let done = match (kind, &plan) {
-                (Some(kind), Some(plan)) => plan.rows(&part.rows(kind).bytes, 0, row),
+            let done = match &plan {
+                Some(plan) => plan.rows(&part.tables[plan.table].bytes, 0, row),
                 _ if table == "GPU_METRICS" => self.metrics.values(&part.generic.bytes, row),
                 _ => Ok(()),
             };

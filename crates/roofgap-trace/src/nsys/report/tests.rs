@@ -295,6 +295,6 @@ fn events_of_newer_versions_are_named() {
     assert_eq!(name(&field(107, &field(108, &[]))), "GPU events of kind 108");
     assert_eq!(name(&field(108, &[6 << 3, 120])), "calls of kind 120");
     let whole_graph = field(107, &field(107, &[1 << 3, 5]));
-    assert!(matches!(route(&whole_graph), Ok((Route::Row(super::messages::Kind::Graph), _))));
+    assert!(matches!(route(&whole_graph), Ok((Route::Row(super::messages::RowKind::Graph), _))));
     assert!(route(&message(&[(1, b"x")])[..2]).is_err());
 }
