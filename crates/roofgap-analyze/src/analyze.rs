@@ -65,19 +65,8 @@ pub struct Options {
     pub recorded_requests: Option<RequestStats>,
     /// Vitals of the GPUs in the unprofiled run that `account` is of.
     pub baseline_vitals: Vec<GpuVitals>,
-    /// Prices, for the cost of tokens.
-    pub prices: Prices,
     /// Settings of the workload, for the knobs of findings; `None` for a capture alone.
     pub workload: Option<WorkloadFacts>,
-}
-
-/// Prices, in any one currency.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Prices {
-    /// A GPU for an hour.
-    pub per_gpu_hour: Option<f64>,
-    /// A kWh.
-    pub per_kwh: Option<f64>,
 }
 
 /// An analysis together with the index of its stages.
@@ -323,7 +312,6 @@ fn add_work(
     if let Some((receipts, joules)) = receipts.zip(joules) {
         serving::add_energy(receipts, joules);
     }
-    vitals::add_costs(analysis, options.prices);
     analysis.workload = account::workload(program, options.model_name.as_deref(), model.as_ref(), &tokens);
     (gpu, model)
 }
@@ -725,18 +713,9 @@ fn device_info(device: &Device) -> DeviceInfo {
 fn loss_rows(losses: &Losses) -> Vec<LossInfo> {
     let mut rows: Vec<_> = losses.iter().collect();
     rows.sort_by_key(|loss| std::cmp::Reverse(loss.kind.severity()));
-    rows.into_iter().map(|loss| loss_info(loss.kind, loss.count, loss_messages(losses, loss.kind))).collect()
-}
-
-/// Describes a loss.
-pub(crate) fn loss_info(kind: LossKind, count: u64, messages: Vec<LossMessage>) -> LossInfo {
-    LossInfo {
-        id: kind.id().into(),
-        severity: kind.severity().as_str().into(),
-        count,
-        meaning: kind.meaning().into(),
-        messages,
-    }
+    rows.into_iter()
+        .map(|loss| LossInfo::new(loss.kind, loss.count, loss_messages(losses, loss.kind)))
+        .collect()
 }
 
 /// Sorts the texts of the recording tool: those on the GPU first, then the most frequent.

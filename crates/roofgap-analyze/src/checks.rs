@@ -3,7 +3,6 @@
 //! The checks run at the end of every analysis. A violated one is declared as a loss that names the numbers, so that no report
 //! contradicts itself silently.
 
-use crate::analyze::loss_info;
 use crate::result::*;
 use crate::verdict::verdict;
 use roofgap_base::numbers::{count, time};
@@ -32,7 +31,7 @@ pub fn declare(analysis: &mut Analysis) {
     let count = found.len() as u64;
     let message = |text: String| LossMessage { text, count: 1 };
     let messages = found.into_iter().take(MOST_NAMED).map(message).collect();
-    analysis.losses.insert(0, loss_info(kind, count, messages));
+    analysis.losses.insert(0, LossInfo::new(kind, count, messages));
 }
 
 /// Lists the checks that an analysis violates, each as a sentence with its numbers.

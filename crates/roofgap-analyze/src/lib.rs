@@ -67,7 +67,7 @@ mod vitals;
 use roofgap_base::numbers;
 
 pub use account::operators as account_operators;
-pub use analyze::{Analyzed, Options, Prices, analyze};
+pub use analyze::{Analyzed, Options, analyze};
 pub use attribution::{
     CallKind, CallNode, Contexts, LaunchCount, Launches, NO_CALL, Scope, call_tree, launch_counts,
     operation_tree,

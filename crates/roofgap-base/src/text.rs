@@ -40,6 +40,12 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Returns the hexadecimal mask in a field of `/proc/PID/status`, such as `CapEff`.
+pub fn status_mask(status: &str, field: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
 /// Encodes bytes as base64 with padding.
 pub fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)

@@ -187,11 +187,11 @@ impl NcuProfile {
             }
         }
         for section in &self.sections {
-            let found = matching_sections(section, &ncu.sections);
-            if found.is_empty() {
+            let sections = matching_sections(section, &ncu.sections);
+            if sections.is_empty() {
                 left_out.push(format!("--section {section}: matches no section of this ncu"));
             }
-            for name in found {
+            for name in sections {
                 line = line.args(["--section", name]);
             }
         }
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn sections_by_pattern() {
         let known = ["SpeedOfLight", "SpeedOfLight_RooflineChart", "Occupancy"].map(str::to_owned);
-        for (pattern, found) in [
+        for (pattern, selected) in [
             ("SpeedOfLight", &["SpeedOfLight"] as &[&str]),
             (".*SpeedOfLight.*", &["SpeedOfLight", "SpeedOfLight_RooflineChart"]),
             ("*Chart", &["SpeedOfLight_RooflineChart"]),
@@ -431,7 +431,7 @@ mod tests {
             ("Chart", &[]),
             ("regex:(a|b)", &["regex:(a|b)"]),
         ] {
-            assert_eq!(matching_sections(pattern, &known), found, "{pattern}");
+            assert_eq!(matching_sections(pattern, &known), selected, "{pattern}");
         }
         assert_eq!(matching_sections("Anything", &[]), ["Anything"]);
     }
@@ -472,14 +472,17 @@ mod tests {
 mod kernel_filter_tests {
     use super::*;
 
-    fn of(names: &[&str]) -> (String, usize) {
+    fn matched(names: &[&str]) -> (String, usize) {
         alternation(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
     }
 
     #[test]
     fn names_are_taken_literally_and_once() {
-        assert_eq!(of(&["_Z4burnPf", "nvjet_1", "_Z4burnPf"]), ("regex:^(_Z4burnPf|nvjet_1)$".to_owned(), 2));
-        let (expression, _) = of(&["void at::f<(int)4, T[]>(T1 *, a::{b}) const^$|.?+\\"]);
+        assert_eq!(
+            matched(&["_Z4burnPf", "nvjet_1", "_Z4burnPf"]),
+            ("regex:^(_Z4burnPf|nvjet_1)$".to_owned(), 2)
+        );
+        let (expression, _) = matched(&["void at::f<(int)4, T[]>(T1 *, a::{b}) const^$|.?+\\"]);
         assert_eq!(
             expression,
             r"regex:^(void at::f<\(int\)4, T\[\]>\(T1 \*, a::\{b\}\) const\^\$\|\.\?\+\\)$"
@@ -489,7 +492,7 @@ mod kernel_filter_tests {
     #[test]
     fn a_long_name_is_matched_by_both_ends() {
         let name = format!("{}{}", "a".repeat(5000), "(".repeat(5000));
-        let (expression, count) = of(&[&name]);
+        let (expression, count) = matched(&[&name]);
         assert_eq!(count, 1);
         assert_eq!(expression, format!("regex:^({}.*{})$", "a".repeat(750), r"\(".repeat(250)));
     }
@@ -541,13 +544,13 @@ mod output_tests {
     fn causes_come_before_their_consequences() {
         let text = "==PROF== Connected to process 1\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access \
                     NVIDIA GPU Performance Counters on the target device 0.\n==WARNING== No kernels were profiled.\n";
-        let found = |text: &str| NcuFailure::find(text).unwrap();
-        assert_eq!(found(text).remedy, PERMISSION_REMEDY);
-        assert_eq!(found("==WARNING== No kernels were profiled.\n").message, "no kernel was profiled");
+        let failure = |text: &str| NcuFailure::find(text).unwrap();
+        assert_eq!(failure(text).remedy, PERMISSION_REMEDY);
+        assert_eq!(failure("==WARNING== No kernels were profiled.\n").message, "no kernel was profiled");
         let section = "==ERROR== Option '--section .*SpeedOfLight.*' did not match any section.";
-        assert_eq!(found(section).message, section.trim_start_matches("==ERROR== "));
-        assert!(found(section).remedy.contains("--list-sections"));
-        let other = found("==ERROR== The application returned an error code (1).");
+        assert_eq!(failure(section).message, section.trim_start_matches("==ERROR== "));
+        assert!(failure(section).remedy.contains("--list-sections"));
+        let other = failure("==ERROR== The application returned an error code (1).");
         assert_eq!(other.remedy, "see the log of ncu");
         assert_eq!(NcuFailure::find("==PROF== Disconnected from process 1"), None);
     }

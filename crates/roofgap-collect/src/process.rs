@@ -26,15 +26,15 @@ impl Process {
     }
 }
 
-/// Reads the process with this id.
-pub fn of(pid: i32) -> Option<Process> {
+/// Finds the process with this id.
+pub fn find(pid: i32) -> Option<Process> {
     parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// Lists all visible processes.
 pub fn all() -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| of(entry.file_name().to_str()?.parse().ok()?)).collect()
+    entries.filter_map(|entry| find(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// Returns true when an assignment in the initial environment of a process begins with `start`, such as `NAME=VALUE`.
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn this_process_is_among_all() {
         let me = i32::try_from(std::process::id()).unwrap();
-        let found = all().into_iter().find(|process| process.pid == me).unwrap();
-        assert_eq!(found.start, of(me).unwrap().start);
+        let this = all().into_iter().find(|process| process.pid == me).unwrap();
+        assert_eq!(this.start, find(me).unwrap().start);
     }
 }

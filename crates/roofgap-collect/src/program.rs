@@ -60,8 +60,8 @@ impl Annotation {
 
     /// Puts the folder first on the `PYTHONPATH`.
     pub fn apply(&self, program: CommandLine) -> CommandLine {
-        let own = program.env_value("PYTHONPATH").map(|value| value.map(OsString::from));
-        let rest = own.unwrap_or_else(|| self.inherited.clone()).filter(|path| !path.is_empty());
+        let set = program.env_value("PYTHONPATH").map(|value| value.map(OsString::from));
+        let rest = set.unwrap_or_else(|| self.inherited.clone()).filter(|path| !path.is_empty());
         let mut path = self.folder.clone().into_os_string();
         if let Some(rest) = rest {
             path.push(":");
@@ -142,11 +142,11 @@ impl Scripts {
             }
             write_atomic(&path, text.as_bytes())?;
         }
-        Ok(Self::of(folder))
+        Ok(Self::in_folder(folder))
     }
 
     /// Returns the paths of scripts in `folder`.
-    pub fn of(folder: &Path) -> Self {
+    pub fn in_folder(folder: &Path) -> Self {
         Self { driver: folder.join("hf_driver.py"), annotate: folder.join("annotate") }
     }
 }

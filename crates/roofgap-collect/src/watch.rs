@@ -94,9 +94,9 @@ impl Registry {
     /// Registers this process, which is about to become the program, and removes what ended programs left.
     pub fn register(&self, command: Vec<String>) -> Result<(Watched, ProgramLock), Error> {
         self.remove_ended();
-        let own = i32::try_from(std::process::id()).ok().and_then(process::of);
+        let this = i32::try_from(std::process::id()).ok().and_then(process::find);
         let unknown = || Error::new("cannot read the start time of this process; is /proc mounted?");
-        let process::Process { pid, start, .. } = own.ok_or_else(unknown)?;
+        let process::Process { pid, start, .. } = this.ok_or_else(unknown)?;
         // Containers that share a folder have the same process ids.
         let name = format!("{pid}-{:08x}", RandomState::new().hash_one(start) as u32);
         let (sockets, files) = (self.sockets.join(&name), self.captures.join(&name));
@@ -122,10 +122,10 @@ impl Registry {
 
     /// Lists the watched programs that run, oldest first.
     pub fn list(&self) -> Vec<Watched> {
-        let mut found: Vec<Watched> =
+        let mut running: Vec<Watched> =
             self.all().into_iter().filter(|watched| is_running(&watched.sockets)).collect();
-        found.sort_by_key(|watched| (watched.registration.start, watched.registration.pid));
-        found
+        running.sort_by_key(|watched| (watched.registration.start, watched.registration.pid));
+        running
     }
 
     /// Finds a program by the id of one of its processes, or the `latest` one.
@@ -139,11 +139,11 @@ impl Registry {
             let is = |pid: i32| pid.to_string() == wanted;
             is(one.registration.pid) || one.processes().iter().any(|process| is(process.pid))
         };
-        let found = match wanted {
+        let watched = match wanted {
             "latest" => all.pop(),
             _ => all.into_iter().rfind(has),
         };
-        found.ok_or_else(|| {
+        watched.ok_or_else(|| {
             let known = known.join(", ");
             Error::new(format!("no watched program has process {wanted:?}; watched are {known}"))
         })
@@ -151,14 +151,14 @@ impl Registry {
 
     fn all(&self) -> Vec<Watched> {
         let read = |sockets: PathBuf| Some(Watched { registration: registration_in(&sockets)?, sockets });
-        own_folders(&self.sockets).filter_map(read).collect()
+        folders_of_user(&self.sockets).filter_map(read).collect()
     }
 
     /// Removes the folders of ended programs. Only a folder of this registry that `watch` made is removed, whatever a registration
     /// says.
     fn remove_ended(&self) {
         for parent in BTreeSet::from([&self.captures, &self.sockets]) {
-            for folder in own_folders(parent).filter(|folder| !is_running(folder)) {
+            for folder in folders_of_user(parent).filter(|folder| !is_running(folder)) {
                 // What cannot be removed is tried again next time.
                 let _ = remove(&folder);
             }
@@ -184,7 +184,7 @@ impl Watched {
 }
 
 fn processes_in(sockets: &Path) -> Vec<WatchedProcess> {
-    let mut found: Vec<WatchedProcess> = entries(sockets)
+    let mut processes: Vec<WatchedProcess> = entries(sockets)
         .into_iter()
         .filter_map(|socket| {
             let pid = socket.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
@@ -193,8 +193,8 @@ fn processes_in(sockets: &Path) -> Vec<WatchedProcess> {
         // A killed process leaves its socket.
         .filter(|process| UnixStream::connect(&process.socket).is_ok())
         .collect();
-    found.sort();
-    found
+    processes.sort();
+    processes
 }
 
 /// Tells whether the program of a folder runs, or a process that it left.
@@ -207,8 +207,8 @@ fn is_running(folder: &Path) -> bool {
         return false;
     };
     // A daemon closes the files that it inherits, and its lock with them.
-    let same = |found: &process::Process| found.start == registration.start && !found.is_zombie();
-    process::of(registration.pid).is_some_and(|found| same(&found))
+    let is_same = |process: &process::Process| process.start == registration.start && !process.is_zombie();
+    process::find(registration.pid).is_some_and(|process| is_same(&process))
         || !processes_in(registration.socket.parent().unwrap_or(folder)).is_empty()
 }
 
@@ -217,13 +217,13 @@ fn registration_in(folder: &Path) -> Option<Registration> {
 }
 
 /// Lists the folders that `watch` made for this user: no links, and with a registration inside.
-fn own_folders(parent: &Path) -> impl Iterator<Item = PathBuf> {
+fn folders_of_user(parent: &Path) -> impl Iterator<Item = PathBuf> {
     let user = rustix::process::geteuid().as_raw();
-    let is_own = move |path: &Path, is_kind: fn(&fs::Metadata) -> bool| {
+    let is_of_user = move |path: &Path, is_kind: fn(&fs::Metadata) -> bool| {
         fs::symlink_metadata(path).is_ok_and(|facts| is_kind(&facts) && facts.uid() == user)
     };
     entries(parent).into_iter().filter(move |path| {
-        is_own(path, fs::Metadata::is_dir) && is_own(&path.join(FILE), fs::Metadata::is_file)
+        is_of_user(path, fs::Metadata::is_dir) && is_of_user(&path.join(FILE), fs::Metadata::is_file)
     })
 }
 
@@ -269,9 +269,9 @@ fn private(path: &Path, variable: &'static str) -> Result<(), Error> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => {}
     }
-    let found = fs::symlink_metadata(path).map_err(failed)?;
+    let metadata = fs::symlink_metadata(path).map_err(failed)?;
     let user = rustix::process::geteuid().as_raw();
-    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+    if !metadata.is_dir() || metadata.uid() != user || metadata.mode() & 0o077 != 0 {
         return Err(Error::new(format!(
             "{} must be a folder of this user with mode 0700; remove it, or set {variable} to another place",
             path.display()

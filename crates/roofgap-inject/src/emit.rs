@@ -87,9 +87,9 @@ fn tables() -> &'static Tables {
 /// # Safety
 /// `F` must be NVTX's type for the slot.
 unsafe fn function<F>(place: usize) -> Option<F> {
-    let found = SLOT_VALUES.get(MODULE_CORE2 as usize)?.get(place)?.load(Ordering::Acquire);
+    let function = SLOT_VALUES.get(MODULE_CORE2 as usize)?.get(place)?.load(Ordering::Acquire);
     // SAFETY: a function pointer is as wide as an object pointer.
-    (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
+    (!function.is_null()).then(|| unsafe { std::mem::transmute_copy(&function) })
 }
 
 #[repr(C)]
@@ -112,7 +112,7 @@ extern "C" fn get_module_function_table(
     size: *mut c_uint,
 ) -> c_int {
     let module = usize::try_from(module).unwrap_or_default();
-    let (Some(found), Some(&entries @ 1..)) = (tables().0.get(module), SIZES.get(module)) else {
+    let (Some(slots), Some(&entries @ 1..)) = (tables().0.get(module), SIZES.get(module)) else {
         return 0;
     };
     // SAFETY: NVTX promises that each is null or the address of a variable of the tool.
@@ -121,7 +121,7 @@ extern "C" fn get_module_function_table(
             *size = entries as c_uint;
         }
         if !table.is_null() {
-            *table = found.as_ptr();
+            *table = slots.as_ptr();
         }
     }
     1

@@ -53,7 +53,8 @@ pub mod emit;
 mod nvtx;
 pub mod sampler;
 
-use collector::{session, thread};
+use collector::session::{self, Session};
+use collector::{start, thread, windows};
 use nvtx::attach;
 use roofgap_wire::WindowCause;
 use std::ffi::c_int;
@@ -64,11 +65,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> c_int {
     let _ = catch_unwind(|| {
-        if let Some(session) = session::start()
+        if let Some(session) = start::start()
             && session.gpu().is_none()
         {
             thread::register();
-            session.start_gpu();
+            windows::cuda_started(session);
         }
     });
     1
@@ -86,7 +87,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
     let attached = catch_unwind(AssertUnwindSafe(|| {
         let Some(get_table) = get_table else { return false };
         // SAFETY: as the caller promises.
-        session::start().is_some() && unsafe { attach(get_table) }
+        start::start().is_some() && unsafe { attach(get_table) }
     }));
     c_int::from(attached.unwrap_or(false))
 }
@@ -95,14 +96,14 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
 /// A program calls it, as Python does through `ctypes`.
 #[unsafe(no_mangle)]
 pub extern "C" fn roofgap_arm() -> c_int {
-    control(|session| if session.request().is_ok() { 0 } else { 2 })
+    control(|session| if windows::request(session).is_ok() { 0 } else { 2 })
 }
 
 /// Stops recording GPU work. Returns 0, or 1 if nothing is recorded in this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn roofgap_disarm() -> c_int {
     control(|session| {
-        session.withdraw(WindowCause::Request);
+        windows::withdraw(session, WindowCause::Request);
         0
     })
 }
@@ -114,7 +115,7 @@ pub extern "C" fn roofgap_flush() -> c_int {
     control(|session| if session.flush_now() { 0 } else { 2 })
 }
 
-fn control(run: impl FnOnce(&'static session::Session) -> c_int) -> c_int {
+fn control(run: impl FnOnce(&'static Session) -> c_int) -> c_int {
     let done = catch_unwind(AssertUnwindSafe(|| session::current().map(run)));
     done.ok().flatten().unwrap_or(1)
 }

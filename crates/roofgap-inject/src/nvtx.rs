@@ -2,10 +2,10 @@
 //! of the program that uses NVTX is a client of its own and calls us once. The raw interface (version 2 libraries and version 3 headers
 //! alike) and the texts that the program passes are below.
 
+use crate::collector::annotations;
 use crate::collector::names::{self, Named};
-use crate::collector::thread::{self, Event};
 use libc::wchar_t;
-use roofgap_wire::{Message, Text};
+use roofgap_wire::{EventKind, Message, NvtxEvent, Text};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,8 +53,14 @@ fn guard<R: Default>(body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_default()
 }
 
-fn plain(text: &[u8]) -> Event<'_> {
-    Event { domain: 0, category: 0, payload_kind: 0, payload: 0, message: Message::Inline(Text(text)) }
+/// Makes an event without what its thread adds to it: kind, thread, time and range.
+fn event(domain: u32, message: Message<'_>) -> NvtxEvent<'_> {
+    let kind = EventKind::Mark;
+    NvtxEvent { kind, tid: 0, domain, at: 0, range: 0, category: 0, payload_kind: 0, payload: 0, message }
+}
+
+fn plain(text: &[u8]) -> NvtxEvent<'_> {
+    event(0, Message::Inline(Text(text)))
 }
 
 /// Handles are numbers that travel as pointers.
@@ -70,8 +76,12 @@ fn handle(number: u32) -> Handle {
 ///
 /// # Safety
 /// `attributes` must be null or point to attributes as NVTX defines them.
-unsafe fn with_event<R>(domain: u32, attributes: *const Attributes, body: impl FnOnce(&Event<'_>) -> R) -> R {
-    let mut event = Event { domain, category: 0, payload_kind: 0, payload: 0, message: Message::None };
+unsafe fn with_event<R>(
+    domain: u32,
+    attributes: *const Attributes,
+    body: impl FnOnce(&NvtxEvent<'_>) -> R,
+) -> R {
+    let mut event = event(domain, Message::None);
     if attributes.is_null() {
         return body(&event);
     }
@@ -102,11 +112,12 @@ unsafe fn with_event<R>(domain: u32, attributes: *const Attributes, body: impl F
     body(&event)
 }
 
-/// Declares the handlers of modules, each with its position in the table of its module. Their bodies run guarded, and may use
-/// what NVTX promises about its arguments.
+/// Declares the handlers of modules, each with its position in the table of its module; a handler of texts has two, for narrow and wide
+/// ones. Their bodies run guarded, and may use what NVTX promises about its arguments.
 macro_rules! handlers {
     ($($module:ident {
         $( $at:literal fn $name:ident ( $($arg:ident : $type:ty),* ) $(-> $out:ty)? $body:block )*
+        $( ($narrow_at:literal, $wide_at:literal) fn $of_text:ident [$text:ident] ( $($before:ident : $before_type:ty),* ) $(-> $answer:ty)? $with_text:block )*
     })*) => {
         $($(
             #[allow(unused_unsafe, reason = "some bodies need no promise")]
@@ -114,12 +125,21 @@ macro_rules! handlers {
                 // SAFETY: NVTX passes valid arguments to its functions and on to us.
                 guard(move || unsafe { $body })
             }
+        )*
+        $(
+            unsafe extern "C" fn $of_text<T: RawText>($($before: $before_type,)* text: *const T) $(-> $answer)? {
+                // SAFETY: NVTX passes texts that end.
+                guard(move || unsafe { T::with(text, |$text| $with_text) })
+            }
         )*)*
 
         /// Returns the handlers of a module by their position in its table. Missing ones stay as they are.
         pub fn of_module(module: u32) -> Vec<(usize, Function)> {
             match module {
-                $($module => vec![$(($at, $name as Function)),*],)*
+                $($module => vec![
+                    $(($at, $name as Function),)*
+                    $(($narrow_at, $of_text::<c_char> as Function), ($wide_at, $of_text::<wchar_t> as Function),)*
+                ],)*
                 _ => Vec::new(),
             }
         }
@@ -128,53 +148,61 @@ macro_rules! handlers {
 
 handlers! {
     MODULE_CORE {
-        1 fn mark_ex(attributes: *const Attributes) { with_event(0, attributes, thread::mark) }
-        2 fn mark_a(text: *const c_char) { thread::mark(&plain(narrow(text))) }
-        3 fn mark_w(text: *const wchar_t) { thread::mark(&plain(Wide::new(text).as_bytes())) }
-        4 fn start_ex(attributes: *const Attributes) -> u64 { with_event(0, attributes, thread::start) }
-        5 fn start_a(text: *const c_char) -> u64 { thread::start(&plain(narrow(text))) }
-        6 fn start_w(text: *const wchar_t) -> u64 { thread::start(&plain(Wide::new(text).as_bytes())) }
-        7 fn end(range: u64) { thread::end(range) }
-        8 fn push_ex(attributes: *const Attributes) -> c_int { with_event(0, attributes, thread::push); NOT_TRACKED }
-        9 fn push_a(text: *const c_char) -> c_int { thread::push(&plain(narrow(text))); NOT_TRACKED }
-        10 fn push_w(text: *const wchar_t) -> c_int { thread::push(&plain(Wide::new(text).as_bytes())); NOT_TRACKED }
-        11 fn pop() -> c_int { thread::pop(0); NOT_TRACKED }
-        12 fn category_a(id: u32, text: *const c_char) { names::add(Named::Category { id, domain: 0 }, narrow(text)) }
-        13 fn category_w(id: u32, text: *const wchar_t) {
-            names::add(Named::Category { id, domain: 0 }, Wide::new(text).as_bytes());
+        1 fn mark_ex(attributes: *const Attributes) { with_event(0, attributes, annotations::mark) }
+        4 fn start_ex(attributes: *const Attributes) -> u64 { with_event(0, attributes, annotations::start) }
+        7 fn end(range: u64) { annotations::end(range) }
+        8 fn push_ex(attributes: *const Attributes) -> c_int {
+            with_event(0, attributes, annotations::push);
+            NOT_TRACKED
         }
-        14 fn thread_a(tid: u32, text: *const c_char) { names::add(Named::Thread { tid }, narrow(text)) }
-        15 fn thread_w(tid: u32, text: *const wchar_t) { names::add(Named::Thread { tid }, Wide::new(text).as_bytes()) }
+        11 fn pop() -> c_int { annotations::pop(0); NOT_TRACKED }
+        (2, 3) fn mark[text]() { annotations::mark(&plain(text)) }
+        (5, 6) fn start[text]() -> u64 { annotations::start(&plain(text)) }
+        (9, 10) fn push[text]() -> c_int { annotations::push(&plain(text)); NOT_TRACKED }
+        (12, 13) fn category[text](id: u32) { names::add(Named::Category { id, domain: 0 }, text) }
+        (14, 15) fn thread[text](tid: u32) { names::add(Named::Thread { tid }, text) }
     }
     MODULE_CORE2 {
         1 fn domain_mark(domain: Handle, attributes: *const Attributes) {
-            with_event(number(domain), attributes, thread::mark)
+            with_event(number(domain), attributes, annotations::mark)
         }
         2 fn domain_start(domain: Handle, attributes: *const Attributes) -> u64 {
-            with_event(number(domain), attributes, thread::start)
+            with_event(number(domain), attributes, annotations::start)
         }
-        3 fn domain_end(_domain: Handle, range: u64) { thread::end(range) }
+        3 fn domain_end(_domain: Handle, range: u64) { annotations::end(range) }
         4 fn domain_push(domain: Handle, attributes: *const Attributes) -> c_int {
-            with_event(number(domain), attributes, thread::push);
+            with_event(number(domain), attributes, annotations::push);
             NOT_TRACKED
         }
-        5 fn domain_pop(domain: Handle) -> c_int { thread::pop(number(domain)); NOT_TRACKED }
-        8 fn domain_category_a(domain: Handle, id: u32, text: *const c_char) {
-            names::add(Named::Category { id, domain: number(domain) }, narrow(text));
+        5 fn domain_pop(domain: Handle) -> c_int { annotations::pop(number(domain)); NOT_TRACKED }
+        (8, 9) fn domain_category[text](domain: Handle, id: u32) {
+            names::add(Named::Category { id, domain: number(domain) }, text)
         }
-        9 fn domain_category_w(domain: Handle, id: u32, text: *const wchar_t) {
-            names::add(Named::Category { id, domain: number(domain) }, Wide::new(text).as_bytes());
-        }
-        10 fn register_a(domain: Handle, text: *const c_char) -> Answer {
-            Answer(handle(names::add_string(number(domain), narrow(text))))
-        }
-        11 fn register_w(domain: Handle, text: *const wchar_t) -> Answer {
-            Answer(handle(names::add_string(number(domain), Wide::new(text).as_bytes())))
-        }
-        12 fn domain_create_a(text: *const c_char) -> Answer { Answer(handle(names::add_domain(narrow(text)))) }
-        13 fn domain_create_w(text: *const wchar_t) -> Answer {
-            Answer(handle(names::add_domain(Wide::new(text).as_bytes())))
-        }
+        (10, 11) fn register[text](domain: Handle) -> Answer { Answer(handle(names::add_string(number(domain), text))) }
+        (12, 13) fn domain_create[text]() -> Answer { Answer(handle(names::add_domain(text))) }
+    }
+}
+
+/// A letter of a C string: narrow or wide.
+trait RawText: Sized {
+    /// Calls `body` with the text as UTF-8.
+    ///
+    /// # Safety
+    /// `text` must be null or end in a NUL of its kind.
+    unsafe fn with<R>(text: *const Self, body: impl FnOnce(&[u8]) -> R) -> R;
+}
+
+impl RawText for c_char {
+    unsafe fn with<R>(text: *const Self, body: impl FnOnce(&[u8]) -> R) -> R {
+        // SAFETY: as the caller promises.
+        body(unsafe { narrow(text) })
+    }
+}
+
+impl RawText for wchar_t {
+    unsafe fn with<R>(text: *const Self, body: impl FnOnce(&[u8]) -> R) -> R {
+        // SAFETY: as the caller promises.
+        body(unsafe { Wide::new(text) }.as_bytes())
     }
 }
 

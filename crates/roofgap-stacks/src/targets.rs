@@ -61,10 +61,10 @@ impl Held {
     /// Notes at `now` how long a thread has waited for a core in all, and marks its last samples for the part that is new.
     fn waited(&mut self, tid: u32, now: u64, all_ns: u64) {
         let new_ns = all_ns.saturating_sub(self.waited.insert(tid, all_ns).unwrap_or(all_ns));
-        let mut own = self.samples.iter_mut().rev().filter(|sample| sample.tid == tid).peekable();
+        let mut of_thread = self.samples.iter_mut().rev().filter(|sample| sample.tid == tid).peekable();
         // It got its core between its last sample and now.
-        let from = own.peek().map_or(0, |last| last.at.midpoint(now)).saturating_sub(new_ns);
-        for sample in own.take_while(|sample| sample.at > from) {
+        let from = of_thread.peek().map_or(0, |last| last.at.midpoint(now)).saturating_sub(new_ns);
+        for sample in of_thread.take_while(|sample| sample.at > from) {
             sample.stack.insert(0, (NOT_RUNNING.to_owned(), String::new(), 0));
         }
     }
@@ -96,8 +96,8 @@ impl Targets {
     /// Opens the processes that are not open yet.
     pub fn open_new(&mut self, parents: &HashMap<u32, u32>) {
         let known: HashSet<u32> = self.open.iter().map(|target| target.pid).collect();
-        let own = std::process::id();
-        for pid in parents.keys().copied().filter(|pid| *pid != own && !known.contains(pid)) {
+        let this = std::process::id();
+        for pid in parents.keys().copied().filter(|pid| *pid != this && !known.contains(pid)) {
             if !is_below(pid, self.ancestor, parents) || !uses_cuda(pid) {
                 continue;
             }

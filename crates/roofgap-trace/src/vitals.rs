@@ -87,7 +87,7 @@ pub struct GpuUser {
     /// Name, where the process can be seen.
     pub name: Option<String>,
     /// True if the session started it; `None` where it cannot be seen.
-    pub own: Option<bool>,
+    pub of_session: Option<bool>,
     /// Share of the last second in which it used the multiprocessors, %.
     pub sm_pct: Option<u64>,
 }
@@ -96,11 +96,11 @@ impl Trace {
     /// Returns the vitals of a device: those with its UUID, or where one is not known with its number. Those of a file of vitals go
     /// before counters in a trace.
     pub fn vitals_of(&self, device: &Device) -> Option<&GpuVitals> {
-        let same = |vitals: &&GpuVitals| match (&device.uuid, &vitals.uuid) {
+        let is_same = |vitals: &&GpuVitals| match (&device.uuid, &vitals.uuid) {
             (Some(one), Some(other)) => one.trim_start_matches("GPU-").eq_ignore_ascii_case(other),
             _ => vitals.number == device.number,
         };
-        self.vitals.iter().filter(same).min_by_key(|vitals| vitals.is_of_trace)
+        self.vitals.iter().filter(is_same).min_by_key(|vitals| vitals.is_of_trace)
     }
 }
 
@@ -280,7 +280,7 @@ fn add(gpu: &mut GpuVitals, at: Ns, line: &Value) {
             Some(GpuUser {
                 pid: line["pid"].as_u64()?.try_into().ok()?,
                 name: text(line, "name"),
-                own: line["own"].as_bool(),
+                of_session: line["own"].as_bool(),
                 sm_pct: line["sm_pct"].as_u64(),
             })
         };
@@ -328,7 +328,7 @@ mod tests {
         };
         assert_eq!((gpu.states.as_slice(), gpu.celsius.as_slice()), (&[state][..], &[(7, 61.0)][..]));
         assert_eq!(gpu.activity, [GpuActivity { span: (6, 8), pct: [Some(90.25), None, Some(12.5)] }]);
-        let user = GpuUser { pid: 9, name: Some("python".into()), own: Some(false), sm_pct: Some(42) };
+        let user = GpuUser { pid: 9, name: Some("python".into()), of_session: Some(false), sm_pct: Some(42) };
         assert_eq!(gpu.processes, [(7, vec![user])]);
     }
 
@@ -343,10 +343,10 @@ mod tests {
 
     #[test]
     fn vitals_of_a_file_go_before_counters_of_a_trace() {
-        let own = |is_of_trace| GpuVitals { is_of_trace, ..GpuVitals::default() };
+        let vitals_of = |is_of_trace| GpuVitals { is_of_trace, ..GpuVitals::default() };
         for vitals in [[true, false], [false, true]] {
-            let trace = Trace { vitals: vitals.map(own).to_vec(), ..Trace::default() };
-            assert!(trace.vitals_of(&Device::default()).is_some_and(|own| !own.is_of_trace));
+            let trace = Trace { vitals: vitals.map(vitals_of).to_vec(), ..Trace::default() };
+            assert!(trace.vitals_of(&Device::default()).is_some_and(|vitals| !vitals.is_of_trace));
         }
     }
 

@@ -12,89 +12,99 @@ use std::collections::BTreeMap;
 /// Schema of the account.
 pub const SCHEMA: &str = "roofgap.workload/1";
 
-/// A program's description of its own run.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Account {
-    /// Always [`SCHEMA`].
-    pub schema: String,
-    /// The model.
-    pub model: Option<ModelFacts>,
-    /// The serving engine that ran it.
-    pub engine: Option<EngineFacts>,
+/// Declares parts of the account.
+macro_rules! facts {
+    ($($(#[$meta:meta])* pub struct $name:ident { $($fields:tt)* })*) => {$(
+        #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        $(#[$meta])*
+        pub struct $name { $($fields)* }
+    )*};
+}
+
+facts! {
+    /// A program's description of its own run.
+    pub struct Account {
+        /// Always [`SCHEMA`].
+        pub schema: String,
+        /// The model.
+        pub model: Option<ModelFacts>,
+        /// The serving engine that ran it.
+        pub engine: Option<EngineFacts>,
+        /// Tokens of one repeat.
+        pub tokens: Option<TokenCounts>,
+        /// The device the model ran on.
+        pub device: Option<DeviceFacts>,
+        /// Repeats in order, warm-ups included.
+        #[serde(default)]
+        pub repeats: Vec<Repeat>,
+        /// Operators that the program timed, over the measured repeats.
+        #[serde(default)]
+        pub operators: Vec<OperatorTime>,
+        /// Hash of the generated tokens; equal hashes mean equal output.
+        pub token_hash: Option<String>,
+        /// Peak of the device as the program measured it.
+        pub peak: Option<MeasuredPeak>,
+        /// Most memory of the device in use at once, bytes; of a program on the CPU, its resident memory.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub device_memory_bytes: Option<u64>,
+        /// Parts of the start, from the start of the first process to the first step; they add up.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub startup: Vec<NoteTime>,
+        /// Requests that a load generator sent to a server.
+        pub requests: Option<RequestStats>,
+        /// Remarks for the reader.
+        #[serde(default)]
+        pub notes: Vec<String>,
+        /// Figures of the Stage 1 runner that ran the model.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub stage1: Option<Stage1Figures>,
+    }
+
+    /// The model that ran.
+    #[serde(default)]
+    pub struct ModelFacts {
+        /// Name.
+        pub name: Option<String>,
+        /// Revision of the weights.
+        pub revision: Option<String>,
+        /// Number of parameters.
+        pub parameters: Option<u64>,
+        /// Parameters that one decoded token uses: without embedding table, vision and unselected experts.
+        pub active_parameters: Option<u64>,
+        /// Data type of the weights, such as `bf16`.
+        pub dtype: Option<String>,
+        /// Origin of the weights: `random` or `local`.
+        pub weights: Option<String>,
+        /// Architecture in the form of a Hugging Face `config.json`.
+        pub config: Option<Value>,
+    }
+
+    /// The serving engine that ran a model.
+    #[derive(Eq)]
+    #[serde(default)]
+    pub struct EngineFacts {
+        /// Name, such as `vLLM`.
+        pub name: Option<String>,
+        /// Version.
+        pub version: Option<String>,
+        /// Number of parts by kind of parallelism: `tensor`, `pipeline`, `data`, `expert`.
+        pub parallelism: Option<BTreeMap<String, u64>>,
+    }
+
     /// Tokens of one repeat.
-    pub tokens: Option<TokenCounts>,
-    /// The device the model ran on.
-    pub device: Option<DeviceFacts>,
-    /// Repeats in order, warm-ups included.
+    #[derive(Copy, Eq)]
     #[serde(default)]
-    pub repeats: Vec<Repeat>,
-    /// Operators that the program timed, over the measured repeats.
-    #[serde(default)]
-    pub operators: Vec<OperatorTime>,
-    /// Hash of the generated tokens; equal hashes mean equal output.
-    pub token_hash: Option<String>,
-    /// Peak of the device as the program measured it.
-    pub peak: Option<MeasuredPeak>,
-    /// Most memory of the device in use at once, bytes; of a program on the CPU, its resident memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub device_memory_bytes: Option<u64>,
-    /// Parts of the start, from the start of the first process to the first step; they add up.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub startup: Vec<NoteTime>,
-    /// Requests that a load generator sent to a server.
-    pub requests: Option<RequestStats>,
-    /// Remarks for the reader.
-    #[serde(default)]
-    pub notes: Vec<String>,
-    /// Figures of the Stage 1 runner that ran the model.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stage1: Option<Stage1Figures>,
-}
-
-/// The model that ran.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ModelFacts {
-    /// Name.
-    pub name: Option<String>,
-    /// Revision of the weights.
-    pub revision: Option<String>,
-    /// Number of parameters.
-    pub parameters: Option<u64>,
-    /// Parameters that one decoded token uses: without embedding table, vision and unselected experts.
-    pub active_parameters: Option<u64>,
-    /// Data type of the weights, such as `bf16`.
-    pub dtype: Option<String>,
-    /// Origin of the weights: `random` or `local`.
-    pub weights: Option<String>,
-    /// Architecture in the form of a Hugging Face `config.json`.
-    pub config: Option<Value>,
-}
-
-/// The serving engine that ran a model.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct EngineFacts {
-    /// Name, such as `vLLM`.
-    pub name: Option<String>,
-    /// Version.
-    pub version: Option<String>,
-    /// Number of parts by kind of parallelism: `tensor`, `pipeline`, `data`, `expert`.
-    pub parallelism: Option<BTreeMap<String, u64>>,
-}
-
-/// Tokens of one repeat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TokenCounts {
-    /// Prompt tokens, vision tokens included.
-    pub prompt: Option<u64>,
-    /// Decode steps. The token that prefill produces is not counted.
-    pub generated: Option<u64>,
-    /// Sequences at once.
-    pub batch: Option<u64>,
-    /// Prompt tokens that came from images.
-    pub vision: Option<u64>,
+    pub struct TokenCounts {
+        /// Prompt tokens, vision tokens included.
+        pub prompt: Option<u64>,
+        /// Decode steps. The token that prefill produces is not counted.
+        pub generated: Option<u64>,
+        /// Sequences at once.
+        pub batch: Option<u64>,
+        /// Prompt tokens that came from images.
+        pub vision: Option<u64>,
+    }
 }
 
 impl TokenCounts {
@@ -109,148 +119,142 @@ impl TokenCounts {
     }
 }
 
-/// The device a model ran on.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DeviceFacts {
-    /// `cpu` or `cuda`.
-    pub kind: Option<String>,
-    /// Name.
-    pub name: Option<String>,
-}
-
-/// One pass over prompt and decode.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Repeat {
-    /// True for a warm-up, which is not part of the figures.
-    pub warmup: bool,
-    /// Stages in order.
-    pub stages: Vec<StageTime>,
-}
-
-/// Wall time of a stage.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct StageTime {
-    /// Name, such as `prefill`.
-    pub name: String,
-    /// Wall time, ns.
-    pub wall_ns: i64,
-    /// Begin, ns since the epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start_ns: Option<i64>,
-    /// Wall time of each step, ns.
-    pub steps_ns: Option<Vec<i64>>,
-    /// Named parts of the stage.
+facts! {
+    /// The device a model ran on.
+    #[derive(Eq)]
     #[serde(default)]
-    pub notes: Vec<NoteTime>,
-}
+    pub struct DeviceFacts {
+        /// `cpu` or `cuda`.
+        pub kind: Option<String>,
+        /// Name.
+        pub name: Option<String>,
+    }
 
-/// Wall time of a named part of a stage.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct NoteTime {
-    /// Name, such as `sam`.
-    pub name: String,
-    /// Wall time, ns.
-    pub wall_ns: i64,
-}
+    /// One pass over prompt and decode.
+    #[derive(Eq)]
+    #[serde(default)]
+    pub struct Repeat {
+        /// True for a warm-up, which is not part of the figures.
+        pub warmup: bool,
+        /// Stages in order.
+        pub stages: Vec<StageTime>,
+    }
 
-/// Time of one operator in one stage.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct OperatorTime {
-    /// Name, such as `matmul`.
-    pub name: String,
-    /// Stage the operator ran in.
-    pub stage: Option<String>,
-    /// Number of calls.
-    pub calls: u64,
-    /// CPU time without nested operators, ns.
-    pub self_cpu_ns: i64,
-    /// CPU time with nested operators, ns.
-    pub total_cpu_ns: i64,
-    /// GPU time without nested operators, ns.
-    pub self_gpu_ns: Option<i64>,
-    /// GPU time with nested operators, ns.
-    pub total_gpu_ns: Option<i64>,
-}
+    /// Wall time of a stage.
+    #[derive(Eq)]
+    pub struct StageTime {
+        /// Name, such as `prefill`.
+        pub name: String,
+        /// Wall time, ns.
+        pub wall_ns: i64,
+        /// Begin, ns since the epoch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub start_ns: Option<i64>,
+        /// Wall time of each step, ns.
+        pub steps_ns: Option<Vec<i64>>,
+        /// Named parts of the stage.
+        #[serde(default)]
+        pub notes: Vec<NoteTime>,
+    }
 
-/// Peak of a device as a program measured it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct MeasuredPeak {
-    /// Arithmetic peak, operations per second.
-    pub flops_per_s: Option<f64>,
-    /// Memory bandwidth, bytes per second.
-    pub bytes_per_s: Option<f64>,
-    /// Method of measurement.
-    pub how: String,
-}
+    /// Wall time of a named part of a stage.
+    #[derive(Eq)]
+    pub struct NoteTime {
+        /// Name, such as `sam`.
+        pub name: String,
+        /// Wall time, ns.
+        pub wall_ns: i64,
+    }
 
-/// Figures of a Stage 1 runner (`llm_profile_runner`), as it wrote them.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct Stage1Figures {
-    /// Output folder of the runner.
-    pub path: String,
-    /// Times of the stages and of the vision parts of prefill.
-    pub times: Vec<Stage1Time>,
-    /// Generated tokens of a run.
-    pub tokens: Option<Statistic>,
-    /// Decode throughput, tokens per second.
-    pub tokens_per_s: Option<Statistic>,
-    /// MFU as the runner computed it.
-    pub mfu: Vec<Stage1Mfu>,
-    /// Peak that the runner assumed for its MFU, TFLOP/s.
-    pub peak_tflops: Option<f64>,
-    /// Operators of its torch.profiler run, in its order.
-    pub operators: Vec<Stage1Operator>,
-}
+    /// Time of one operator in one stage.
+    #[derive(Eq)]
+    pub struct OperatorTime {
+        /// Name, such as `matmul`.
+        pub name: String,
+        /// Stage the operator ran in.
+        pub stage: Option<String>,
+        /// Number of calls.
+        pub calls: u64,
+        /// CPU time without nested operators, ns.
+        pub self_cpu_ns: i64,
+        /// CPU time with nested operators, ns.
+        pub total_cpu_ns: i64,
+        /// GPU time without nested operators, ns.
+        pub self_gpu_ns: Option<i64>,
+        /// GPU time with nested operators, ns.
+        pub total_gpu_ns: Option<i64>,
+    }
 
-/// Mean and standard deviation over the runs of a Stage 1 runner.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Statistic {
-    /// Mean.
-    pub mean: f64,
-    /// Standard deviation.
-    pub std: f64,
-}
+    /// Peak of a device as a program measured it.
+    #[serde(default)]
+    pub struct MeasuredPeak {
+        /// Arithmetic peak, operations per second.
+        pub flops_per_s: Option<f64>,
+        /// Memory bandwidth, bytes per second.
+        pub bytes_per_s: Option<f64>,
+        /// Method of measurement.
+        pub how: String,
+    }
 
-/// Time of a stage over the runs of a Stage 1 runner.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Stage1Time {
-    /// Name, such as `prefill` or `sam`.
-    pub name: String,
-    /// Mean, ns.
-    pub mean_ns: i64,
-    /// Standard deviation, ns.
-    pub std_ns: i64,
-}
+    /// Figures of a Stage 1 runner (`llm_profile_runner`), as it wrote them.
+    #[serde(default)]
+    pub struct Stage1Figures {
+        /// Output folder of the runner.
+        pub path: String,
+        /// Times of the stages and of the vision parts of prefill.
+        pub times: Vec<Stage1Time>,
+        /// Generated tokens of a run.
+        pub tokens: Option<Statistic>,
+        /// Decode throughput, tokens per second.
+        pub tokens_per_s: Option<Statistic>,
+        /// MFU as the runner computed it.
+        pub mfu: Vec<Stage1Mfu>,
+        /// Peak that the runner assumed for its MFU, TFLOP/s.
+        pub peak_tflops: Option<f64>,
+        /// Operators of its torch.profiler run, in its order.
+        pub operators: Vec<Stage1Operator>,
+    }
 
-/// MFU of a stage as a Stage 1 runner computed it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Stage1Mfu {
-    /// Stage, or `model` for all of them.
-    pub name: String,
-    /// MFU, %.
-    pub pct: f64,
-}
+    /// Mean and standard deviation over the runs of a Stage 1 runner.
+    #[derive(Copy)]
+    pub struct Statistic {
+        /// Mean.
+        pub mean: f64,
+        /// Standard deviation.
+        pub std: f64,
+    }
 
-/// Operator of a Stage 1 runner. The runner adds the self time and the total time of an operator.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Stage1Operator {
-    /// Name, such as `aten::mm`.
-    pub name: String,
-    /// Number of calls.
-    pub calls: u64,
-    /// Sum of self and total CPU time, ns.
-    pub cpu_ns: i64,
-    /// Sum of self and total GPU time, ns.
-    pub gpu_ns: i64,
+    /// Time of a stage over the runs of a Stage 1 runner.
+    #[derive(Eq)]
+    pub struct Stage1Time {
+        /// Name, such as `prefill` or `sam`.
+        pub name: String,
+        /// Mean, ns.
+        pub mean_ns: i64,
+        /// Standard deviation, ns.
+        pub std_ns: i64,
+    }
+
+    /// MFU of a stage as a Stage 1 runner computed it.
+    pub struct Stage1Mfu {
+        /// Stage, or `model` for all of them.
+        pub name: String,
+        /// MFU, %.
+        pub pct: f64,
+    }
+
+    /// Operator of a Stage 1 runner. The runner adds the self time and the total time of an operator.
+    #[derive(Eq)]
+    pub struct Stage1Operator {
+        /// Name, such as `aten::mm`.
+        pub name: String,
+        /// Number of calls.
+        pub calls: u64,
+        /// Sum of self and total CPU time, ns.
+        pub cpu_ns: i64,
+        /// Sum of self and total GPU time, ns.
+        pub gpu_ns: i64,
+    }
 }
 
 /// Reason a text is not an account.
@@ -308,9 +312,9 @@ impl Totals {
     fn add(&mut self, name: &str, field: &Value) -> Result<(), AccountError> {
         match field {
             _ if NOT_ADDED.contains(&name) => Ok(()),
-            Value::Object(fields) => fields.iter().try_for_each(|(own, field)| {
+            Value::Object(fields) => fields.iter().try_for_each(|(key, field)| {
                 // The percentiles of a time are times.
-                self.add(if name.ends_with("_ns") { name } else { own }, field)
+                self.add(if name.ends_with("_ns") { name } else { key }, field)
             }),
             Value::Array(items) => items.iter().try_for_each(|item| self.add(name, item)),
             Value::Number(number) => match (number.as_i64(), number.as_u64()) {
@@ -376,75 +380,76 @@ impl Account {
     }
 }
 
-/// Latency and throughput of the requests of one window of load.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct RequestStats {
-    /// Requests sent, without those of the warm-up.
-    pub sent: u64,
-    /// Requests that were answered completely. All figures below are of these.
-    pub completed: u64,
-    /// Requests that failed.
-    pub failed: u64,
-    /// Prompt tokens, as the server counts them; null if it does not.
-    pub prompt_tokens: Option<u64>,
-    /// Generated tokens, as the server counts them; null if it does not.
-    pub output_tokens: Option<u64>,
-    /// Start of the window, ns since 1970.
-    pub start_unix_ns: i64,
-    /// Time from the first request to the end of the last answer, ns.
-    pub window_ns: i64,
-    /// Time from the request to its first token, ns.
-    pub ttft_ns: Option<Percentiles>,
-    /// Time between parts of an answer, ns. A part is one token unless the server sends several at once.
-    pub itl_ns: Option<Percentiles>,
-    /// Time from the request to the end of the answer, ns.
-    pub e2e_ns: Option<Percentiles>,
-    /// Generated tokens per second of the window.
-    pub tokens_per_s: Option<f64>,
-    /// Completed requests per second of the window.
-    pub requests_per_s: Option<f64>,
-    /// Completed requests per second within the limits that the user set; null without limits.
-    pub good_requests_per_s: Option<f64>,
-    /// Failures by message, the most frequent first.
-    pub failures: Vec<RequestFailure>,
-    /// Change of the counters that the server exports, over the window.
-    pub metrics: BTreeMap<String, f64>,
-    /// Gauges that the server exports, sampled about once a second of the window.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub gauges: BTreeMap<String, GaugeStats>,
-    /// Change of the wall clock against the steady clock over the window, ns; left out where it was not compared.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clock_change_ns: Option<i64>,
-    /// First half of the trace ids of the requests, 16 hexadecimal digits; null where they had none.
-    pub trace: Option<String>,
-    /// Times of the completed requests, by their start; at most 10,000; left out without any.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub each: Vec<RequestTimes>,
+facts! {
+    /// Latency and throughput of the requests of one window of load.
+    #[serde(default)]
+    pub struct RequestStats {
+        /// Requests sent, without those of the warm-up.
+        pub sent: u64,
+        /// Requests that were answered completely. All figures below are of these.
+        pub completed: u64,
+        /// Requests that failed.
+        pub failed: u64,
+        /// Prompt tokens, as the server counts them; null if it does not.
+        pub prompt_tokens: Option<u64>,
+        /// Generated tokens, as the server counts them; null if it does not.
+        pub output_tokens: Option<u64>,
+        /// Start of the window, ns since 1970.
+        pub start_unix_ns: i64,
+        /// Time from the first request to the end of the last answer, ns.
+        pub window_ns: i64,
+        /// Time from the request to its first token, ns.
+        pub ttft_ns: Option<Percentiles>,
+        /// Time between parts of an answer, ns. A part is one token unless the server sends several at once.
+        pub itl_ns: Option<Percentiles>,
+        /// Time from the request to the end of the answer, ns.
+        pub e2e_ns: Option<Percentiles>,
+        /// Generated tokens per second of the window.
+        pub tokens_per_s: Option<f64>,
+        /// Completed requests per second of the window.
+        pub requests_per_s: Option<f64>,
+        /// Completed requests per second within the limits that the user set; null without limits.
+        pub good_requests_per_s: Option<f64>,
+        /// Failures by message, the most frequent first.
+        pub failures: Vec<RequestFailure>,
+        /// Change of the counters that the server exports, over the window.
+        pub metrics: BTreeMap<String, f64>,
+        /// Gauges that the server exports, sampled about once a second of the window.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub gauges: BTreeMap<String, GaugeStats>,
+        /// Change of the wall clock against the steady clock over the window, ns; left out where it was not compared.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub clock_change_ns: Option<i64>,
+        /// First half of the trace ids of the requests, 16 hexadecimal digits; null where they had none.
+        pub trace: Option<String>,
+        /// Times of the completed requests, by their start; at most 10,000; left out without any.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub each: Vec<RequestTimes>,
+    }
 }
 
 /// Most requests whose times are kept.
 pub const MOST_KEPT: usize = 10_000;
 
-/// Times of one request, ns from `RequestStats::start_unix_ns`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct RequestTimes {
-    /// Number of the request, from 1: the second half of its trace id, and its span id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub number: Option<u64>,
-    /// Time at which the request was due.
-    pub start_ns: i64,
-    /// Arrival of the first token.
-    pub first_ns: i64,
-    /// Arrival of the last token.
-    pub last_ns: i64,
-    /// Tokens of the prompt, as the server counts them.
-    pub prompt_tokens: Option<u64>,
-    /// Tokens of the answer, as the server counts them.
-    pub output_tokens: Option<u64>,
+facts! {
+    /// Times of one request, ns from `RequestStats::start_unix_ns`.
+    #[derive(Copy, Eq)]
+    #[serde(default)]
+    pub struct RequestTimes {
+        /// Number of the request, from 1: the second half of its trace id, and its span id.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub number: Option<u64>,
+        /// Time at which the request was due.
+        pub start_ns: i64,
+        /// Arrival of the first token.
+        pub first_ns: i64,
+        /// Arrival of the last token.
+        pub last_ns: i64,
+        /// Tokens of the prompt, as the server counts them.
+        pub prompt_tokens: Option<u64>,
+        /// Tokens of the answer, as the server counts them.
+        pub output_tokens: Option<u64>,
+    }
 }
 
 /// Returns the `traceparent` of request `number`, with the first half of its trace id.
@@ -452,51 +457,50 @@ pub fn traceparent(trace: &str, number: u64) -> String {
     format!("00-{trace}{number:016x}-{number:016x}-01")
 }
 
-/// Samples of a gauge. Usages are the largest over the labels of the gauge, other values are sums.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct GaugeStats {
-    /// Number of samples.
-    pub samples: u64,
-    /// Value before the window.
-    pub first: f64,
-    /// Value after the window.
-    pub last: f64,
-    /// Mean of the samples.
-    pub mean: f64,
-    /// Largest sample.
-    pub max: f64,
-}
+facts! {
+    /// Samples of a gauge. Usages are the largest over the labels of the gauge, other values are sums.
+    #[derive(Copy)]
+    #[serde(default)]
+    pub struct GaugeStats {
+        /// Number of samples.
+        pub samples: u64,
+        /// Value before the window.
+        pub first: f64,
+        /// Value after the window.
+        pub last: f64,
+        /// Mean of the samples.
+        pub mean: f64,
+        /// Largest sample.
+        pub max: f64,
+    }
 
-/// Mean and percentiles of a time, ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct Percentiles {
-    /// Number of values.
-    pub count: u64,
-    /// Mean.
-    pub mean: i64,
-    /// Median.
-    pub p50: i64,
-    /// 90th percentile.
-    pub p90: i64,
-    /// 99th percentile.
-    pub p99: i64,
-    /// Largest value.
-    pub max: i64,
-}
+    /// Mean and percentiles of a time, ns.
+    #[derive(Copy, Eq)]
+    #[serde(default)]
+    pub struct Percentiles {
+        /// Number of values.
+        pub count: u64,
+        /// Mean.
+        pub mean: i64,
+        /// Median.
+        pub p50: i64,
+        /// 90th percentile.
+        pub p90: i64,
+        /// 99th percentile.
+        pub p99: i64,
+        /// Largest value.
+        pub max: i64,
+    }
 
-/// Failures with the same message.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct RequestFailure {
-    /// Message.
-    pub why: String,
-    /// Number of requests.
-    pub count: u64,
+    /// Failures with the same message.
+    #[derive(Eq)]
+    #[serde(default)]
+    pub struct RequestFailure {
+        /// Message.
+        pub why: String,
+        /// Number of requests.
+        pub count: u64,
+    }
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ impl<const N: usize> Sink for FixedBytes<N> {
 }
 
 /// Text as the program passed it: usually UTF-8, not validated while recording.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Text<'a>(pub &'a [u8]);
 
 impl std::fmt::Debug for Text<'_> {

@@ -22,7 +22,7 @@ macro_rules! records {
     ($( $(#[$doc:meta])* $tag:literal $name:ident $(<$life:lifetime>)? { $( $(#[$field_doc:meta])* $field:ident : $type:ty ),* $(,)? } )*) => {
         $(
             $(#[$doc])*
-            #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
             pub struct $name $(<$life>)? { $( $(#[$field_doc])* pub $field: $type ),* }
 
             impl $(<$life>)? $name $(<$life>)? {

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-SILENT = ("throttled", "idle-power", "other-tenant", "clock-ramp")
+SILENT = ("throttled", "other-tenant", "clock-ramp")
 
 
 def metrics(run):
@@ -34,13 +34,12 @@ def free(out):
             for name in names:
                 counts[name] += 1
     print(f"free captures with vitals: {seen}; with a reason for a lower clock: {capped}; findings in the others: {counts}")
-    # idle-power is true of a program that waits; the others are false.
     return seen > 0 and counts["throttled"] == counts["other-tenant"] == 0
 
 
 def tokens(out):
     """Prints joules per token of each stage with the interval of the fit."""
-    print("model batch stage run J/token half-interval W idle-share meter-J parts/meter held-out-%")
+    print("model batch stage run J/token half-interval W idle-share meter-J parts/meter")
     good = True
     for run in sorted(glob.glob(f"{out}/tokens/*/2*/")):
         name = run.rstrip("/").split("/")[-2]
@@ -50,7 +49,6 @@ def tokens(out):
             print(name, "no energy", [reason for reason in found["reasons"] if "vitals" in reason["about"]])
             good = False
             continue
-        kernels = found["vitals"].get("kernels")
         parts = energy["outside_idle_j"] + energy["outside_dynamic_j"]
         rows = []
         for stage in found["stages"]:
@@ -60,51 +58,16 @@ def tokens(out):
                 rows.append((stage["name"], own))
         whole = parts / energy["meter_j"]
         good &= abs(whole - 1) < 0.02
-        held = f"{kernels['held_out_pct']:.1f}" if kernels else "-"
         for stage, own in rows:
             token, error = own["token_j"], own["error_j"]
             half = token * error / own["joules"] if token and error is not None else None
             text = f"{token:.5g}" if token else "-"
             interval = f"{half:.2g}" if half is not None else f"with {own.get('together_with')}"
-            print(name, stage, own["run"], text, interval, f"{own['watts']:.0f}", f"{own['idle_j'] / own['joules']:.2f}", f"{energy['meter_j']:.0f}", f"{whole:.4f}", held)
-        if kernels:
-            for family in kernels["families"]:
-                print("   ", family["name"], f"{family['joules']:.0f} J {family['watts']:.0f} W {family['pct']:.1f} %", family.get("together_with", ""))
-        else:
-            print("   ", [reason["why"] for reason in found["reasons"] if reason["about"] == "vitals.kernels"])
-    return good
-
-
-def kernels(out):
-    """Compares the watts of kernels in a mixture with a loop of each alone."""
-    with open(f"{out}/alone.json", encoding="utf-8") as source:
-        alone = json.load(source)
-    good = True
-    for run in sorted(glob.glob(f"{out}/mix/2*/")):
-        found = metrics(run)
-        kernels = (found.get("vitals") or {}).get("kernels")
-        if not kernels:
-            print("withheld:", [reason["why"] for reason in found["reasons"] if reason["about"] == "vitals.kernels"])
-            return False
-        rows = {"families": kernels["families"], "kernels": kernels["kernels"]}
-        sums = sum(row["joules"] for row in kernels["families"]) + kernels["rest_j"]
-        print(f"meter {kernels['meter_j']:.0f} J, parts {sums:.0f} J, held out {kernels['held_out_pct']:.2f} %")
-        good &= abs(sums / kernels["meter_j"] - 1) < 0.02 and kernels["held_out_pct"] < 5
-        for kind, own in rows.items():
-            for row in own:
-                print(kind, row["name"][:60], f"{row['watts']:.0f} W ± {(row['error_j'] or 0) / max(row['joules'], 1e-9) * row['watts']:.0f}", f"{row['pct']:.1f} %", row.get("together_with", ""))
-        for name, own in alone.items():
-            row = next((row for row in kernels["families"] if row["name"] == name), None)
-            if row is None:
-                print(name, f"alone {own['watts']:.0f} W", "not in the mixture by this name")
-                continue
-            ratio = row["watts"] / own["watts"]
-            good &= row["pct"] < 5 or abs(ratio - 1) < 0.10
-            print(name, f"mixture {row['watts']:.0f} W, alone {own['watts']:.0f} W ({own['ms']:.2f} ms a launch), ratio {ratio:.3f}")
+            print(name, stage, own["run"], text, interval, f"{own['watts']:.0f}", f"{own['idle_j'] / own['joules']:.2f}", f"{energy['meter_j']:.0f}", f"{whole:.4f}")
     return good
 
 
 if __name__ == "__main__":
-    done = {"free": free, "tokens": tokens, "kernels": kernels}[sys.argv[1]](sys.argv[2])
+    done = {"free": free, "tokens": tokens}[sys.argv[1]](sys.argv[2])
     print(f"{sys.argv[1]}: {'within the limits' if done else 'NOT within the limits'}")
     sys.exit(not done)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Vitals on a GPU, in at most six minutes: findings of free captures, joules per token, and watts of kernels beside loops of each alone. See README.md.
+# Vitals on a GPU, in at most six minutes: findings of free captures, and joules per token. See README.md.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
@@ -15,23 +15,15 @@ if [ -x "$root/.gpu/setup.sh" ]; then
 fi
 [ -x "$roofgap" ] || { echo "$roofgap is missing: build it with cargo build --release --features stacks, or set ROOFGAP" >&2; exit 2; }
 export HF_HUB_OFFLINE=1 TRANSFORMERS_VERBOSITY=error PYTHONDONTWRITEBYTECODE=1
-mkdir -p "$out" "$work/free" "$work/tokens" "$work/mix"
+mkdir -p "$out" "$work/free" "$work/tokens"
 rm -f "$work/stop"
 left() { echo $((limit - SECONDS)); }
 say() { echo "== $* ($SECONDS s)"; }
 failed=0
 trap 'touch "$work/stop"' EXIT
 
-say "kernels in a mixture"
-timeout 75 "$roofgap" profile -q runner=timeline runner.baseline=false profiling.timeline=native "artifacts.stage2_dir=$work/mix" \
-    -- "$python" "$here/program.py" mix 20 > "$out/mix.txt" 2>&1 || echo "mixture: status $?"
-say "each alone"
-timeout 45 "$python" "$here/program.py" alone "$work/alone.json" > "$out/alone.txt" 2>&1 || echo "alone: status $?"
-"$python" "$here/check.py" kernels "$work" > "$out/kernels.txt" 2>&1 || failed=1
-cat "$out/kernels.txt"
-
 say "free captures"
-timeout 120 "$roofgap" watch --duty 1 -- "$python" "$here/program.py" decode "$work/stop" > "$out/watch.txt" 2>&1 &
+timeout 120 "$roofgap" watch --duty 1 -- "$python" "$here/program.py" "$work/stop" > "$out/watch.txt" 2>&1 &
 for _ in $(seq 60); do grep -q "watching process" "$out/watch.txt" && break; sleep 0.5; done
 process=$(sed -n 's/.*watching process \([0-9]*\);.*/\1/p' "$out/watch.txt" | head -n 1)
 # The first one waits until the model is made.
@@ -61,7 +53,7 @@ done
 "$python" "$here/check.py" tokens "$work" > "$out/tokens.txt" 2>&1 || failed=1
 cat "$out/tokens.txt"
 
-(cd "$work" && find . \( -name metrics.json -o -name session.json -o -path '*/vitals/*' -o -name 'workload*.json' -o -name alone.json \) -print0 |
+(cd "$work" && find . \( -name metrics.json -o -name session.json -o -path '*/vitals/*' -o -name 'workload*.json' \) -print0 |
     tar czf "$out/vitals.tgz" --null -T -)
 ls -la "$out/vitals.tgz"
 say "done, status $failed"

@@ -9,7 +9,7 @@ mod sampled;
 pub(crate) use join::{Joined, Measured, Timeline, attach, join, merge, roofs, roofs_alone};
 pub use readings::light_metrics;
 pub(crate) use readings::{Bound, BusiestPipe, NEAR_ROOF_PCT, Pipe, SAME_PCT, SHARED_PCT};
-pub(crate) use sampled::{DeviceOps, Groups, Limits, Overlap, WIDE, add as add_sampled, overlaps};
+pub(crate) use sampled::{DeviceOps, Groups, Limits, Overlap, add as add_sampled, overlaps};
 
 use crate::names::Parts;
 use crate::result::NcuRule;

@@ -1,7 +1,7 @@
 //! The capture: files, devices, sums, losses, profiler overhead, ranges, the workload and the engine.
 
 use roofgap_base::stats::{Confidence, student_t};
-use roofgap_trace::SourceFormat;
+use roofgap_trace::{LossKind, SourceFormat};
 use std::collections::BTreeMap;
 
 results! {
@@ -187,6 +187,19 @@ results! {
         /// The time without the profiler is stated (`--unprofiled`), not measured here; left out if false.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         pub stated: bool,
+    }
+}
+
+impl LossInfo {
+    /// Describes rows that were lost.
+    pub(crate) fn new(kind: LossKind, count: u64, messages: Vec<LossMessage>) -> Self {
+        Self {
+            id: kind.id().into(),
+            severity: kind.severity().as_str().into(),
+            count,
+            meaning: kind.meaning().into(),
+            messages,
+        }
     }
 }
 

@@ -93,19 +93,21 @@ impl Incident {
     /// Finds the cause in the analysis of its recording: the slow step of that time, or the slowest one before another trigger.
     pub fn explain(&mut self, analysis: &Analysis) {
         let begin = self.unix_ns - self.step_ns.unwrap_or(BEFORE_NS);
-        let mut best: Option<(i64, IncidentCause)> = None;
-        for stage in &analysis.stages {
-            for spike in &stage.spikes {
-                let Some(start) = spike.unix_ns else { continue };
-                // The GPU may end a step a little later than the CPU.
-                let beside = (start + spike.time_ns).min(self.unix_ns) - start.max(begin);
-                let rank = if self.step_ns.is_some() { beside } else { spike.time_ns - spike.expected_ns };
-                if beside > 0 && best.as_ref().is_none_or(|(most, _)| rank > *most) {
-                    best = Some((rank, IncidentCause { stage: stage.name.clone(), spike: spike.clone() }));
-                }
-            }
-        }
-        self.cause = best.map(|(_, cause)| alike(analysis, &cause).unwrap_or(cause));
+        let rank = |spike: &Spike| {
+            let start = spike.unix_ns?;
+            // The GPU may end a step a little later than the CPU.
+            let beside = (start + spike.time_ns).min(self.unix_ns) - start.max(begin);
+            let rank = if self.step_ns.is_some() { beside } else { spike.time_ns - spike.expected_ns };
+            (beside > 0).then_some(rank)
+        };
+        let spikes =
+            analysis.stages.iter().flat_map(|stage| stage.spikes.iter().map(move |spike| (stage, spike)));
+        let ranked = spikes.filter_map(|(stage, spike)| Some((rank(spike)?, stage, spike)));
+        let best = ranked.min_by_key(|(rank, ..)| std::cmp::Reverse(*rank));
+        self.cause = best.map(|(_, stage, spike)| {
+            let spike = alike(&stage.spikes, spike).unwrap_or(spike).clone();
+            IncidentCause { stage: stage.name.clone(), spike }
+        });
     }
 
     /// Says the cause in a phrase.
@@ -126,22 +128,24 @@ impl Incident {
 
 /// Returns the nearest of the slow steps around one without a clear cause that took as long, if most of them have its cause. Samples of
 /// stacks may miss a single step.
-fn alike(analysis: &Analysis, cause: &IncidentCause) -> Option<IncidentCause> {
+fn alike<'a>(spikes: &'a [Spike], unclear: &Spike) -> Option<&'a Spike> {
     let is_clear = |spike: &Spike| {
         !matches!(spike.cause, SpikeCause::Call | SpikeCause::Code | SpikeCause::Unknown | SpikeCause::Wait)
     };
-    let at = cause.spike.unix_ns.filter(|_| !is_clear(&cause.spike))?;
+    let at = unclear.unix_ns.filter(|_| !is_clear(unclear))?;
     let distance = |spike: &Spike| spike.unix_ns.map_or(i64::MAX, |unix_ns| (unix_ns - at).abs());
-    let as_long = |spike: &Spike| {
-        2 * spike.time_ns <= 3 * cause.spike.time_ns && 2 * cause.spike.time_ns <= 3 * spike.time_ns
+    let as_long = |a: &Spike, b: &Spike| 2 * a.time_ns <= 3 * b.time_ns;
+    let is_alike = |spike: &&Spike| {
+        **spike != *unclear
+            && as_long(spike, unclear)
+            && as_long(unclear, spike)
+            && distance(spike) <= BEFORE_NS
     };
-    let stage = analysis.stage(&cause.stage)?;
-    let others = |spike: &&Spike| **spike != cause.spike && as_long(spike) && distance(spike) <= BEFORE_NS;
-    let around: Vec<&Spike> = stage.spikes.iter().filter(others).collect();
-    let nearest = around.iter().filter(|spike| is_clear(spike)).min_by_key(|spike| distance(spike))?;
+    let around: Vec<&Spike> = spikes.iter().filter(is_alike).collect();
+    let nearest =
+        around.iter().copied().filter(|spike| is_clear(spike)).min_by_key(|spike| distance(spike))?;
     let same = around.iter().filter(|spike| spike.cause == nearest.cause).count();
-    let is_most = same >= FEWEST_ALIKE && 2 * same > around.len();
-    is_most.then(|| IncidentCause { stage: cause.stage.clone(), spike: (*nearest).clone() })
+    (same >= FEWEST_ALIKE && 2 * same > around.len()).then_some(nearest)
 }
 
 #[cfg(test)]
@@ -184,17 +188,17 @@ mod tests {
             processes: Vec::new(),
             notes: Vec::new(),
         };
-        let found = |incident: &mut Incident| {
+        let step_of_cause = |incident: &mut Incident| {
             incident.explain(&analysis);
             incident.cause.as_ref().map(|cause| cause.spike.step)
         };
-        assert_eq!(found(&mut incident), Some(9));
+        assert_eq!(step_of_cause(&mut incident), Some(9));
         assert_eq!(incident.spoken_cause(), "lock in step 9 of decode");
         // Of another trigger, the slowest step before it.
         (incident.step_ns, incident.unix_ns) = (None, 108 * S);
-        assert_eq!(found(&mut incident), Some(12));
+        assert_eq!(step_of_cause(&mut incident), Some(12));
         (incident.step_ns, incident.unix_ns) = (Some(S), 60 * S);
-        assert_eq!(found(&mut incident), None);
+        assert_eq!(step_of_cause(&mut incident), None);
         // Of steps that took as long, most have the cause that the samples missed in one of them.
         let mut explained = |causes: &[SpikeCause]| {
             let spikes =

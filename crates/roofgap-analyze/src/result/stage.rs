@@ -1,6 +1,6 @@
 //! The numbers of one stage, and the work of the CPU in its idle time.
 
-use super::{CopyRow, GraphRow, Kernel, Profiler, RoofDistance, StageCoverage, StageVitals, TokenCost};
+use super::{CopyRow, GraphRow, Kernel, Profiler, RoofDistance, StageCoverage, StageVitals};
 use crate::verdict::StageLimit;
 
 words! {
@@ -375,9 +375,6 @@ results! {
         /// Clocks and energy; left out where they were not sampled.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub vitals: Option<StageVitals>,
-        /// Cost of its tokens; left out where no prices or no tokens are known.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub cost: Option<TokenCost>,
         /// Origin of its times.
         #[serde(default)]
         pub from: StageOrigin,

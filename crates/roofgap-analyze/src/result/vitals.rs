@@ -8,9 +8,6 @@ results! {
         pub gpus: Vec<VitalsGpu>,
         /// Energy of a run of the program, all GPUs together; null where the meter was not read.
         pub energy: Option<MeterEnergy>,
-        /// Energy of kernels while profiled; null where it is not known.
-        #[serde(default)]
-        pub kernels: Option<KernelEnergy>,
     }
 
     /// Vitals of one GPU.
@@ -72,43 +69,6 @@ results! {
         pub outside_dynamic_j: f64,
     }
 
-    /// Energy of the recorded run by kernels, all GPUs together. The families and `rest_j` add up to `meter_j`.
-    #[derive(Default)]
-    pub struct KernelEnergy {
-        /// Energy by the counter of the driver, J.
-        pub meter_j: f64,
-        /// Families of kernels, by energy.
-        pub families: Vec<ClassEnergy>,
-        /// Kernels with at least a twentieth of the time of all kernels, by energy.
-        pub kernels: Vec<ClassEnergy>,
-        /// Energy while no kernel ran, J.
-        pub rest_j: f64,
-        /// Error with which the powers predict windows of the meter that they were not fitted to, % of the energy of those.
-        pub held_out_pct: f64,
-    }
-
-    /// Energy of a kernel, or of a family of kernels.
-    #[derive(Default)]
-    pub struct ClassEnergy {
-        /// Short name of the kernel, or family.
-        pub name: String,
-        /// Energy, J.
-        pub joules: f64,
-        /// Part of it that an idle GPU would use in the same time, J.
-        pub idle_j: f64,
-        /// Part of it beyond that, J.
-        pub dynamic_j: f64,
-        /// Half of the interval of 95 % of `dynamic_j`, J; null where the meter does not tell it apart from others.
-        pub error_j: Option<f64>,
-        /// Kernels and families that the meter does not tell it apart from: they share their dynamic energy by their times.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        pub together_with: Vec<String>,
-        /// Mean power of a GPU that runs it, W.
-        pub watts: f64,
-        /// Share of the energy of the meter, %.
-        pub pct: f64,
-    }
-
     /// A run whose energy was metered.
     #[derive(Copy, Eq, Default)]
     #[serde(rename_all = "snake_case")]
@@ -156,17 +116,6 @@ results! {
         pub reason: ThrottleReason,
         /// Share of the samples of the stage, %.
         pub pct: f64,
-    }
-
-    /// Cost of a million tokens of a stage, in the currency of `cost.per_gpu_hour` and `cost.per_kwh`.
-    #[derive(Default)]
-    pub struct TokenCost {
-        /// Sum of the parts that are known.
-        pub million_tokens: f64,
-        /// Time of the GPUs, at `tokens_per_s`; null without its price.
-        pub gpu: Option<f64>,
-        /// Energy, at `vitals.energy.token_j`; null without its price or the energy.
-        pub energy: Option<f64>,
     }
 
     /// Energy of a stage in all of its instances, all GPUs together.

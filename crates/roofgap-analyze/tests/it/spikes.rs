@@ -161,7 +161,8 @@ fn the_vitals_tell_why_kernels_take_longer() {
             vitals.states.push(GpuState { at, sm_mhz, ..GpuState::default() });
         }
         if let Some(own) = other {
-            let user = GpuUser { pid: 9, own: Some(own), sm_pct: Some(60), name: Some("train".into()) };
+            let user =
+                GpuUser { pid: 9, of_session: Some(own), sm_pct: Some(60), name: Some("train".into()) };
             vitals.processes.push((span.0, vec![user]));
         }
         if clock.is_some() {

@@ -71,7 +71,7 @@ pub fn ensure() -> Option<i32> {
     let mut state = state();
     let state = state.as_mut()?;
     if state.started.is_none() {
-        let me = process::of(own_pid())?;
+        let me = process::find(own_pid())?;
         let mut command = Command::new(&state.command.program);
         command
             .arg0("roofgap")
@@ -125,13 +125,13 @@ pub fn guard(pid: i32, start: u64, input: &impl AsFd) {
 
 /// Adds the children of a process, among them the orphans it adopted, with their start times.
 fn look(pid: i32, seen: &mut HashMap<i32, u64>) {
-    seen.retain(|pid, start| process::of(*pid).is_some_and(|now| now.start == *start));
+    seen.retain(|pid, start| process::find(*pid).is_some_and(|now| now.start == *start));
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     for task in tasks.into_iter().flatten().flatten() {
         let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
         let children = children.split_ascii_whitespace();
-        let found = children.filter_map(|child| process::of(child.parse().ok()?));
-        seen.extend(found.map(|child| (child.pid, child.start)));
+        let children = children.filter_map(|child| process::find(child.parse().ok()?));
+        seen.extend(children.map(|child| (child.pid, child.start)));
     }
     seen.remove(&own_pid());
 }
@@ -140,7 +140,7 @@ fn look(pid: i32, seen: &mut HashMap<i32, u64>) {
 fn family(pid: i32, start: u64, seen: &HashMap<i32, u64>) -> Vec<Process> {
     let mark = format!("{MARK}={}", mark_prefix(pid, start));
     // A child from before the guardian was not started by roofgap, but by a shell that became roofgap.
-    let since = process::of(own_pid()).map_or(start, |guardian| guardian.start);
+    let since = process::find(own_pid()).map_or(start, |guardian| guardian.start);
     let younger: Vec<Process> = process::all()
         .into_iter()
         .filter(|process| process.start >= since && process.pid != pid && process.pid != own_pid())

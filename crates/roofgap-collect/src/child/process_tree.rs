@@ -27,7 +27,7 @@ fn running() -> MutexGuard<'static, Vec<i32>> {
 fn mark() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let start = process::of(own_pid()).map_or(0, |process| process.start);
+    let start = process::find(own_pid()).map_or(0, |process| process.start);
     format!("{}{count}-", mark_prefix(own_pid(), start))
 }
 
@@ -58,7 +58,7 @@ impl ProcessTree {
         let child = spawn(command.env(MARK, &mark))?;
         let leader = i32::try_from(child.id()).map_err(io::Error::other)?;
         leaders.push(leader);
-        let since = process::of(leader).map_or(0, |process| process.start);
+        let since = process::find(leader).map_or(0, |process| process.start);
         Ok((child, Self { leader, since, mark: format!("{MARK}={mark}") }))
     }
 
@@ -95,7 +95,7 @@ impl ProcessTree {
     /// Lists the processes of the program: the child and its descendants, without a profiler and its helpers.
     pub fn program(&self) -> Vec<Process> {
         let mut processes = self.alive();
-        processes.extend(process::of(self.leader));
+        processes.extend(process::find(self.leader));
         processes.retain(|process| !is_profiler(process.pid));
         processes
     }
@@ -226,7 +226,7 @@ pub fn send(target: &Process, signal: Signal) {
     };
     match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
         Ok(handle) => {
-            if process::of(target.pid).is_some_and(|now| now.start == target.start) {
+            if process::find(target.pid).is_some_and(|now| now.start == target.start) {
                 let _ = rustix::process::pidfd_send_signal(&handle, signal);
             }
         }

@@ -125,7 +125,7 @@ const DISK_TICK: Duration = Duration::from_secs(1);
 /// Monotonic and wall-clock time of an exit.
 type Exit = io::Result<(Instant, Timestamp)>;
 
-enum Event {
+enum ChildEvent {
     Exited(Exit),
     /// The system stopped the child, because it is not in the foreground of the terminal that it uses.
     NoTerminal,
@@ -190,7 +190,7 @@ pub fn run(mut spec: ChildSpec<'_>, progress: &mut dyn FnMut(Progress)) -> Resul
         stdout,
         stderr,
         leftovers,
-        gpu_processes: gpu_use.into_found(),
+        gpu_processes: gpu_use.into_processes(),
     })
 }
 
@@ -198,7 +198,7 @@ pub fn run(mut spec: ChildSpec<'_>, progress: &mut dyn FnMut(Progress)) -> Resul
 fn supervise(
     spec: &ChildSpec<'_>,
     tree: &ProcessTree,
-    received: &Receiver<Event>,
+    received: &Receiver<ChildEvent>,
     start: Instant,
     flow: &Flow,
     progress: &mut dyn FnMut(Progress),
@@ -209,9 +209,9 @@ fn supervise(
     loop {
         let mut reason = None;
         match received.recv_timeout(TICK) {
-            Ok(Event::Exited(exit)) => return Some((ended, exit)),
-            Ok(Event::StopRequested) => reason = Some(EndReason::StoppedByWatcher),
-            Ok(Event::NoTerminal) => reason = Some(EndReason::NoTerminal),
+            Ok(ChildEvent::Exited(exit)) => return Some((ended, exit)),
+            Ok(ChildEvent::StopRequested) => reason = Some(EndReason::StoppedByWatcher),
+            Ok(ChildEvent::NoTerminal) => reason = Some(EndReason::NoTerminal),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 return Some((ended, Err(io::Error::other("the waiting thread ended"))));
@@ -301,7 +301,7 @@ fn spawn_drain<P>(
     log: Log,
     flow: &Flow,
     watch: &Option<Arc<Mutex<Watcher>>>,
-    events: &Sender<Event>,
+    events: &Sender<ChildEvent>,
 ) -> JoinHandle<CapturedOutput>
 where
     P: io::Read + std::os::fd::AsFd + Send + 'static,
@@ -312,7 +312,7 @@ where
         move |line: &str| {
             let decision = watcher.lock().unwrap_or_else(PoisonError::into_inner)(line);
             if decision == Watch::Stop {
-                let _ = events.send(Event::StopRequested);
+                let _ = events.send(ChildEvent::StopRequested);
             }
         }
     });
@@ -320,7 +320,7 @@ where
 }
 
 /// Spawns a thread that reports the exit without polling and without reaping the child, and a stop for want of the terminal.
-fn spawn_waiter(leader: i32, events: Sender<Event>) {
+fn spawn_waiter(leader: i32, events: Sender<ChildEvent>) {
     let ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     let terminal = [Signal::TTIN, Signal::TTOU].map(Signal::as_raw);
     std::thread::spawn(move || {
@@ -334,7 +334,7 @@ fn spawn_waiter(leader: i32, events: Sender<Event>) {
                     let taken = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
                     let _ = rustix::process::waitid(WaitId::Pid(pid), taken);
                     if status.stopping_signal().is_some_and(|signal| terminal.contains(&signal)) {
-                        let _ = events.send(Event::NoTerminal);
+                        let _ = events.send(ChildEvent::NoTerminal);
                     }
                 }
                 Ok(_) => break Ok((Instant::now(), clock::now())),
@@ -342,7 +342,7 @@ fn spawn_waiter(leader: i32, events: Sender<Event>) {
                 Err(error) => break Err(error.into()),
             }
         };
-        let _ = events.send(Event::Exited(exit));
+        let _ = events.send(ChildEvent::Exited(exit));
     });
 }
 
@@ -424,12 +424,12 @@ const LONGEST: Duration = Duration::from_secs(2);
 pub struct GpuUse {
     start: Instant,
     due: Instant,
-    found: Vec<ProcessName>,
+    processes: Vec<ProcessName>,
 }
 
 impl GpuUse {
     pub fn new(start: Instant) -> Self {
-        Self { start, due: start + FIRST, found: Vec::new() }
+        Self { start, due: start + FIRST, processes: Vec::new() }
     }
 
     /// Adds the processes that loaded the driver since the last look, if it is time for one.
@@ -439,15 +439,15 @@ impl GpuUse {
         }
         self.due = now + now.duration_since(self.start).clamp(FIRST, LONGEST);
         for process in tree.program() {
-            let known = self.found.iter().any(|found| found.pid == process.pid);
-            if !known && loads_driver(process.pid) {
-                self.found.push(ProcessName { pid: process.pid, name: process.name });
+            let is_known = self.processes.iter().any(|known| known.pid == process.pid);
+            if !is_known && loads_driver(process.pid) {
+                self.processes.push(ProcessName { pid: process.pid, name: process.name });
             }
         }
     }
 
-    pub fn into_found(self) -> Vec<ProcessName> {
-        self.found
+    pub fn into_processes(self) -> Vec<ProcessName> {
+        self.processes
     }
 }
 

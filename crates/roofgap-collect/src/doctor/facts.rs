@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use roofgap_base::text::status_mask;
+
 use crate::child::{free_bytes, probe};
 use crate::command::{CommandLine, folders_in_variable};
 use crate::provenance::{Gpus, Python};
@@ -147,9 +149,9 @@ fn cupti_users(is_set: impl Fn(&str) -> bool) -> Vec<(&'static str, &'static str
 
 /// Finds CUPTI, which the native collector needs, in the folders of a library path and in install folders below `root`.
 fn find_cupti(root: &Path, library_path: &[PathBuf]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut libraries = Vec::new();
     for folder in library_path {
-        found.extend(expand(folder, "libcupti.so*"));
+        libraries.extend(expand(folder, "libcupti.so*"));
     }
     for pattern in [
         "usr/local/cuda*/extras/CUPTI/lib64/libcupti.so*",
@@ -159,12 +161,12 @@ fn find_cupti(root: &Path, library_path: &[PathBuf]) -> Vec<PathBuf> {
         "usr/lib64/libcupti.so*",
         "opt/cuda/extras/CUPTI/lib64/libcupti.so*",
     ] {
-        found.extend(expand(root, pattern));
+        libraries.extend(expand(root, pattern));
     }
     // A library with several links counts once.
     let mut seen = std::collections::HashSet::new();
-    found.retain(|path| seen.insert(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())));
-    found
+    libraries.retain(|path| seen.insert(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())));
+    libraries
 }
 
 /// Access of this process to performance counters.
@@ -192,16 +194,12 @@ impl CounterAccess {
 }
 
 fn access(params: &str, status: &str) -> CounterAccess {
-    let administrator = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & SYS_ADMIN != 0);
+    let is_administrator = status_mask(status, "CapEff").is_some_and(|mask| mask & SYS_ADMIN != 0);
     let restricted =
         params.lines().find_map(|line| line.strip_prefix("RmProfilingAdminOnly:")).map(str::trim);
     match restricted {
         Some("0") => CounterAccess::Everybody,
-        Some(_) if administrator => CounterAccess::Administrator,
+        Some(_) if is_administrator => CounterAccess::Administrator,
         Some(_) => CounterAccess::Closed,
         None => CounterAccess::Unknown,
     }
@@ -234,8 +232,8 @@ mod tests {
     #[test]
     fn users_of_cupti_are_announced_by_the_environment() {
         assert!(cupti_users(|_| false).is_empty());
-        let found = cupti_users(|name| name == "KINETO_USE_DAEMON");
-        assert_eq!(found, [("KINETO_USE_DAEMON", "the PyTorch profiler under its daemon")]);
+        let users = cupti_users(|name| name == "KINETO_USE_DAEMON");
+        assert_eq!(users, [("KINETO_USE_DAEMON", "the PyTorch profiler under its daemon")]);
     }
 }
 

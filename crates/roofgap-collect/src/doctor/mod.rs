@@ -114,18 +114,18 @@ fn gpu(gpu: &Gpu) -> Check {
 }
 
 fn gpus(facts: &SystemFacts) -> Vec<Check> {
-    let Ok(found) = &facts.gpus else {
+    let Ok(gpus) = &facts.gpus else {
         return Vec::new();
     };
-    if found.gpus.is_empty() {
+    if gpus.gpus.is_empty() {
         return vec![Check::absent(
             "gpu",
             "the driver finds no GPU",
             "check that the GPU is seated, and assigned to this container or virtual machine",
         )];
     }
-    let mut checks: Vec<Check> = found.gpus.iter().map(gpu).collect();
-    for gpu in &found.gpus {
+    let mut checks: Vec<Check> = gpus.gpus.iter().map(gpu).collect();
+    for gpu in &gpus.gpus {
         if gpu.ecc_mode.as_deref() == Some("Disabled") {
             checks.push(Check::warn(
                 "ecc",
@@ -149,21 +149,21 @@ fn gpus(facts: &SystemFacts) -> Vec<Check> {
             )
         }));
     }
-    if !found.processes.is_empty() {
-        let found = format!("other processes compute on the GPUs: {}", found.processes.join(", "));
+    if !gpus.processes.is_empty() {
+        let found = format!("other processes compute on the GPUs: {}", gpus.processes.join(", "));
         checks.push(Check::warn("processes", found, "end them, or they affect times, power and clocks"));
     }
     let sampled = "NVML: energy, power and clocks of the GPUs are sampled in each phase of a session";
     checks.push(Check::ok("vitals", sampled));
-    if found.is_mig_enabled() {
+    if gpus.is_mig_enabled() {
         checks.push(Check::warn(
             "mig",
-            format!("MIG is enabled, with {} instances", found.mig.len()),
+            format!("MIG is enabled, with {} instances", gpus.mig.len()),
             "select one instance with CUDA_VISIBLE_DEVICES=MIG-...; some counters are shared between instances and not available",
         ));
     }
     if let Some(value) = &facts.visible_devices {
-        let visible = visible_gpus(&found.gpus, Some(value));
+        let visible = visible_gpus(&gpus.gpus, Some(value));
         checks.push(if visible.is_empty() && !value.contains("MIG-") {
             Check::bad(
                 "cuda_visible_devices",

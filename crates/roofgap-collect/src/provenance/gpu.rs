@@ -164,7 +164,7 @@ impl Gpus {
 }
 
 fn parse(fields: &[Field], csv: &str) -> Gpus {
-    let mut found = Gpus::default();
+    let mut all = Gpus::default();
     for line in csv.lines() {
         let values = fields.iter().zip(line.split(',').map(str::trim));
         // "[N/A]", "[Not Supported]", "[Unknown Error]", and "N/A" in older versions.
@@ -175,11 +175,11 @@ fn parse(fields: &[Field], csv: &str) -> Gpus {
         if facts.get("index").is_some_and(Value::is_u64)
             && let Ok(gpu) = serde_json::from_value(Value::Object(facts))
         {
-            found.driver = found.driver.or(driver);
-            found.gpus.push(gpu);
+            all.driver = all.driver.or(driver);
+            all.gpus.push(gpu);
         }
     }
-    found
+    all
 }
 
 fn processes(nvidia_smi: &Path) -> Vec<String> {

@@ -93,7 +93,7 @@ pub struct Revision {
 
 impl Revision {
     /// Reads the revision of a folder; `None` outside git, or without git.
-    pub fn of(folder: &Path) -> Option<Self> {
+    pub fn in_folder(folder: &Path) -> Option<Self> {
         let git = |args: &[&str]| {
             let line = CommandLine::new("git")
                 .arg("-C")
@@ -120,7 +120,7 @@ mod revision_tests {
     #[test]
     fn clean_modified_and_not_under_git() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Revision::of(folder.path()), None);
+        assert_eq!(Revision::in_folder(folder.path()), None);
         let git = |args: &[&str]| {
             let done = Command::new("git")
                 .arg("-C")
@@ -135,10 +135,10 @@ mod revision_tests {
         }
         std::fs::write(folder.path().join("a"), "1").unwrap();
         assert!(git(&["add", "a"]) && git(&["commit", "-q", "-m", "a", "--no-verify"]));
-        let clean = Revision::of(folder.path()).unwrap();
+        let clean = Revision::in_folder(folder.path()).unwrap();
         assert_eq!((clean.commit.len(), clean.branch.as_deref(), clean.modified), (40, Some("main"), false));
         std::fs::write(folder.path().join("a"), "2").unwrap();
-        assert!(Revision::of(folder.path()).unwrap().modified);
+        assert!(Revision::in_folder(folder.path()).unwrap().modified);
     }
 }
 

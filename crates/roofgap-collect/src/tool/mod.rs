@@ -99,12 +99,12 @@ impl Search {
         if let Some(path) = &self.named {
             return vec![path.clone()];
         }
-        let mut found: Vec<PathBuf> = Vec::new();
+        let mut candidates: Vec<PathBuf> = Vec::new();
         let mut add = |path: PathBuf| {
             // A file and a link to it are one candidate.
             let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-            if is_executable(&path) && !found.iter().any(|known| real(known) == real(&path)) {
-                found.push(path);
+            if is_executable(&path) && !candidates.iter().any(|known| real(known) == real(&path)) {
+                candidates.push(path);
             }
         };
         for folder in &self.path {
@@ -115,7 +115,7 @@ impl Search {
                 newest_first(expand(root, pattern)).into_iter().for_each(&mut add);
             }
         }
-        found
+        candidates
     }
 }
 
@@ -377,7 +377,7 @@ impl Help {
     /// Returns true when the description of an option contains this value as a word.
     pub fn offers(&self, option: &str, value: &str) -> bool {
         let word = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
-        self.options.get(option).is_some_and(|text| text.split(|c| !word(c)).any(|found| found == value))
+        self.options.get(option).is_some_and(|text| text.split(|c| !word(c)).any(|part| part == value))
     }
 
     /// Returns true when no option is listed, so that nothing is known about any option.
@@ -472,8 +472,8 @@ mod tests {
             path: vec![root.path().join("home/bin")],
             root: Some(root.path().to_path_buf()),
         };
-        let found = search.nsys();
-        assert_eq!(found, [on_path, new, old, inside]);
+        let candidates = search.nsys();
+        assert_eq!(candidates, [on_path, new, old, inside]);
         assert!(search.ncu().is_empty());
     }
 

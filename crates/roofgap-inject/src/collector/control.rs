@@ -1,24 +1,19 @@
-//! The control socket.
+//! The control socket, through which the recording is turned on and off from outside of the program.
 //!
 //! `ROOFGAP_NATIVE_CONTROL` names a folder that only its owner can enter; the socket is `<pid>.sock` in it. Only clients of the same user are
 //! served.
-//!
-//! The commands of the control socket, which turn the recording on and off from outside of the program.
 //!
 //! A client sends commands, one a line, and gets one line for each, which begins with `ok` or `error`. After `hold` the connection takes
 //! no more commands: until it ends, no other client gets the same right, and when it ends, by the death of the client too, the
 //! recording stops.
 
 use super::output::Descriptor;
-use super::session::Session;
-use roofgap_wire::WindowCause;
 use std::fs::{DirBuilder, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 /// Time after which a silent client is dropped, s.
 const PATIENCE: libc::time_t = 10;
@@ -27,7 +22,7 @@ const PATIENCE: libc::time_t = 10;
 const LOOK_MS: libc::c_int = 1000;
 
 /// Event of the control socket.
-pub enum Woken {
+enum Woken {
     /// A new client.
     Client(Descriptor),
     /// The client that records has left.
@@ -48,10 +43,10 @@ impl Control {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        let found = std::fs::symlink_metadata(folder)?;
+        let metadata = std::fs::symlink_metadata(folder)?;
         // SAFETY: only answers.
         let user = unsafe { libc::geteuid() };
-        if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+        if !metadata.is_dir() || metadata.uid() != user || metadata.mode() & 0o077 != 0 {
             return Err(io::Error::other("the folder must belong to this user, with mode 0700"));
         }
         let path = folder.join(format!("{pid}.sock"));
@@ -63,7 +58,7 @@ impl Control {
     }
 
     /// Waits for a client, or for the end of the one that records; `None` once the socket is not ours any more.
-    pub fn wait(&self, holder: Option<&Descriptor>) -> Option<Woken> {
+    fn wait(&self, holder: Option<&Descriptor>) -> Option<Woken> {
         loop {
             let socket = self.descriptor.file(0)?;
             if let Some(holder) = holder {
@@ -104,7 +99,7 @@ impl Control {
 }
 
 /// Returns true once a client that only has to stay has left.
-pub fn has_left(client: &Descriptor) -> bool {
+fn has_left(client: &Descriptor) -> bool {
     client.file(0).is_none_or(|socket| ready([socket.as_raw_fd()], 0)[0])
 }
 
@@ -118,7 +113,7 @@ fn ready<const N: usize>(sockets: [libc::c_int; N], limit_ms: libc::c_int) -> [b
 }
 
 /// Returns true if a client belongs to this user, and sets the time limits of its connection.
-pub fn of_same_user(client: &Descriptor) -> bool {
+fn is_of_same_user(client: &Descriptor) -> bool {
     let Some(socket) = client.file(0) else {
         return false;
     };
@@ -151,14 +146,19 @@ pub fn of_same_user(client: &Descriptor) -> bool {
 /// Longest command, bytes.
 const LONGEST: u64 = 64;
 
-/// Serves clients, one after another, until the program closes the socket.
-pub fn serve(session: &'static Session, control: &Control) {
-    let mut holder = Holder { session, connection: None };
+/// Command that stops the recording.
+pub const DISARM: &str = "disarm";
+
+/// Serves clients, one after another, until the program closes the socket. `answer` carries out their commands.
+pub fn serve(control: &Control, answer: &dyn Fn(&str) -> String) {
+    let mut holder = Holder { answer, connection: None };
     while let Some(woken) = control.wait(holder.connection.as_ref()) {
         match woken {
             Woken::HolderLeft => holder.release(),
             // A client that fails ends its own connection.
-            Woken::Client(client) if of_same_user(&client) && talk(&client, &mut holder).unwrap_or(false) => {
+            Woken::Client(client)
+                if is_of_same_user(&client) && talk(&client, &mut holder).unwrap_or(false) =>
+            {
                 holder.connection = Some(client);
             }
             Woken::Client(client) => client.close(),
@@ -168,17 +168,17 @@ pub fn serve(session: &'static Session, control: &Control) {
 }
 
 /// The client that has the right to record.
-struct Holder {
-    session: &'static Session,
+struct Holder<'a> {
+    answer: &'a dyn Fn(&str) -> String,
     connection: Option<Descriptor>,
 }
 
-impl Holder {
+impl Holder<'_> {
     /// Stops the recording of a client that has left.
     fn release(&mut self) {
         if let Some(connection) = self.connection.take() {
             connection.close();
-            self.session.withdraw(WindowCause::Request);
+            (self.answer)(DISARM);
         }
     }
 
@@ -207,7 +207,7 @@ impl Read for Client<'_> {
 }
 
 /// Answers the commands of a client. Returns true if it has the right to record from now on.
-fn talk(client: &Descriptor, holder: &mut Holder) -> io::Result<bool> {
+fn talk(client: &Descriptor, holder: &mut Holder<'_>) -> io::Result<bool> {
     let mut lines = BufReader::new(Client(client));
     loop {
         let mut line = String::new();
@@ -216,40 +216,16 @@ fn talk(client: &Descriptor, holder: &mut Holder) -> io::Result<bool> {
         }
         let command = line.trim();
         let holds = command == "hold" && !holder.is_there();
-        let answer = answer(command, holds, holder.session);
+        let answer = match command {
+            "hold" if holds => "ok held".to_owned(),
+            "hold" => "error it is being captured already; wait until that capture has ended".to_owned(),
+            _ => (holder.answer)(command),
+        };
         // The program must not get SIGPIPE from us; our threads block all signals.
         Client(client).socket()?.write_all(format!("{answer}\n").as_bytes())?;
         if holds {
             return Ok(true);
         }
-    }
-}
-
-fn answer(command: &str, holds: bool, session: &'static Session) -> String {
-    match command {
-        "hold" if holds => "ok held".into(),
-        "hold" => "error it is being captured already; wait until that capture has ended".into(),
-        "arm" => match session.request() {
-            Ok(()) => "ok armed".into(),
-            Err(refused) => format!("error {refused}"),
-        },
-        "disarm" => {
-            session.withdraw(WindowCause::Request);
-            "ok dormant".into()
-        }
-        "status" => format!(
-            "ok {} windows={} steps={} cupti={} file={}",
-            if session.is_requested() { "armed" } else { "dormant" },
-            session.switch.windows(),
-            session.steps.load(Ordering::Relaxed),
-            if session.gpu().is_some() { "loaded" } else { "none" },
-            session.file.display(),
-        ),
-        "steps" => format!("ok {}", session.step_log.answer()),
-        "flush" if session.flush_now() => "ok flushed".into(),
-        "cut" if session.cut_now() => "ok cut".into(),
-        "flush" | "cut" => "error the writer did not answer".into(),
-        _ => "error unknown command; use arm, disarm, status, steps, flush, cut or hold".into(),
     }
 }
 

@@ -60,7 +60,40 @@ fn kind_of_message(message: &Message<'_>) -> Option<usize> {
 }
 
 /// Position of a thread in its steps: the domain of the open step and the number of ranges inside it.
-pub type OpenStep = Cell<Option<(u32, u32)>>;
+pub struct OpenStep(Cell<Option<(u32, u32)>>);
+
+impl OpenStep {
+    pub const fn none() -> Self {
+        Self(Cell::new(None))
+    }
+
+    /// Returns true while a step is open.
+    pub fn is_open(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Notes a range that begins. Returns the kind of the step that it opens, if `counts`; a step inside a step is the same work again.
+    pub fn enter(&self, domain: u32, message: &Message<'_>, counts: impl FnOnce() -> bool) -> Option<usize> {
+        if let Some((of_step, depth)) = self.0.get() {
+            if of_step == domain {
+                self.0.set(Some((of_step, depth.saturating_add(1))));
+            }
+            return None;
+        }
+        let kind = kind_of_message(message).filter(|_| counts())?;
+        self.0.set(Some((domain, 0)));
+        Some(kind)
+    }
+
+    /// Notes a range that ended. Returns true if the step ends with it.
+    pub fn leave(&self, domain: u32) -> bool {
+        let Some((of_step, depth)) = self.0.get().filter(|(of_step, _)| *of_step == domain) else {
+            return false;
+        };
+        self.0.set(depth.checked_sub(1).map(|depth| (of_step, depth)));
+        depth == 0
+    }
+}
 
 /// Steps that are kept for a client that looks for slow ones, and most of them in an answer.
 const KEPT: usize = 256;
@@ -96,10 +129,10 @@ impl StepLog {
     }
 
     /// Notes the begin of a step. Returns it, with the work of the step.
-    pub fn begin(&self, message: &Message<'_>) -> (u64, u64) {
+    pub fn begin(&self, kind: usize, message: &Message<'_>) -> (u64, u64) {
         let at = now();
         self.open.store(at, Ordering::Relaxed);
-        (at, work_of(message))
+        (at, (kind as u64) << 32 | u64::from(tokens_of(message)))
     }
 
     /// Notes the end of a step.
@@ -136,30 +169,15 @@ impl StepLog {
     }
 }
 
-/// Returns the kind of a step and its tokens, the numbers in parentheses in its name.
-fn work_of(message: &Message<'_>) -> u64 {
-    let kind = kind_of_message(message).unwrap_or(0) as u64;
+/// Returns the tokens of a step, the numbers in parentheses in its name.
+fn tokens_of(message: &Message<'_>) -> u32 {
     let name = if let Message::Inline(text) = message { text.0 } else { &[] };
     let digit = |byte: &&u8| byte.is_ascii_digit();
     let number = |part: &[u8]| {
         let digits = part.iter().take_while(digit);
         digits.fold(0_u32, |sum, byte| sum.saturating_mul(10).saturating_add(u32::from(byte - b'0')))
     };
-    let tokens = name.split(|byte| *byte == b'(').skip(1).map(number).fold(0, u32::saturating_add);
-    kind << 32 | u64::from(tokens)
-}
-
-/// Counts a range that is a step and not inside another one.
-pub fn count_step(steps: &AtomicU64, open: &OpenStep, domain: u32, message: &Message<'_>) {
-    match open.get() {
-        Some((of, depth)) if of == domain => open.set(Some((of, depth.saturating_add(1)))),
-        Some(_) => {}
-        None if kind_of_message(message).is_some() => {
-            open.set(Some((domain, 0)));
-            steps.fetch_add(1, Ordering::Relaxed);
-        }
-        None => {}
-    }
+    name.split(|byte| *byte == b'(').skip(1).map(number).fold(0, u32::saturating_add)
 }
 
 /// The duty cycle of a recording.
@@ -208,30 +226,9 @@ impl Cycle {
         self.is_active().then(|| Duration::from_nanos(since))
     }
 
-    /// Handles a range before it begins. Returns true if it is a step to record, and false if it is another step.
-    pub fn push(&self, tid: u32, open: &OpenStep, domain: u32, message: &Message<'_>) -> Option<bool> {
-        if let Some((of, depth)) = open.get() {
-            // A step inside a step is the same work again.
-            if of == domain {
-                open.set(Some((of, depth.saturating_add(1))));
-            }
-            return None;
-        }
-        let kind = kind_of_message(message)?;
-        if !self.owns(tid, now()) {
-            return None;
-        }
-        open.set(Some((domain, 0)));
+    /// Returns whether a step that begins is to be recorded; `None` while the cycle does not run.
+    pub fn turn(&self, kind: usize) -> Option<bool> {
         self.is_active().then(|| self.is_recorded(kind))
-    }
-
-    /// Handles a range after it ended.
-    pub fn pop(open: &OpenStep, domain: u32) {
-        if let Some((of, depth)) = open.get()
-            && of == domain
-        {
-            open.set(depth.checked_sub(1).map(|depth| (of, depth)));
-        }
     }
 
     fn is_recorded(&self, kind: usize) -> bool {
@@ -247,7 +244,7 @@ impl Cycle {
     }
 
     /// Returns true if the steps of this thread count: it is the first one with steps, or the first one has none any more.
-    fn owns(&self, tid: u32, at: u64) -> bool {
+    pub fn owns(&self, tid: u32, at: u64) -> bool {
         let owner = self.owner.load(Ordering::Relaxed);
         let over = at.saturating_sub(self.last.load(Ordering::Relaxed)) > STEPS_OVER;
         if owner != tid && owner != 0 && !over {
@@ -331,7 +328,7 @@ mod tests {
     fn ended_steps_are_answered_once_with_their_work() {
         let log = StepLog::new();
         assert_eq!(log.answer(), "0");
-        let begun = log.begin(&Message::Inline(Text(b"execute_context_2(768)_generation_14(14)")));
+        let begun = log.begin(2, &Message::Inline(Text(b"execute_context_2(768)_generation_14(14)")));
         assert_eq!(begun.1, 2 << 32 | 782);
         let open = log.answer();
         assert!(!open.contains(' ') && open.parse::<u64>().is_ok(), "{open}");
@@ -343,7 +340,7 @@ mod tests {
         assert_eq!(log.answer(), "0");
         // Of more steps than are kept, the newest and the longest are answered.
         log.end((1_000, 7));
-        (0..2 * KEPT).for_each(|_| log.end(log.begin(&Message::None)));
+        (0..2 * KEPT).for_each(|_| log.end(log.begin(0, &Message::None)));
         let answer = log.answer();
         assert_eq!(answer.split(' ').count() as u64, 2 + ANSWERED);
         assert!(answer.starts_with("0 1000,") && answer.contains(",0,7 "), "{answer}");
@@ -399,30 +396,22 @@ mod tests {
 
     #[test]
     fn a_step_inside_a_step_counts_once() {
-        let (steps, open) = (AtomicU64::new(0), OpenStep::new(None));
-        let push = |name: &'static [u8]| count_step(&steps, &open, 3, &Message::Inline(Text(name)));
-        push(b"layer");
-        push(b"prefill");
-        push(b"decode_step");
-        Cycle::pop(&open, 3);
-        Cycle::pop(&open, 3);
-        push(b"decode_step");
-        assert_eq!(steps.load(Ordering::Relaxed), 2);
+        let step = OpenStep::none();
+        let enter = |name: &'static [u8]| step.enter(3, &Message::Inline(Text(name)), || true);
+        assert_eq!((enter(b"layer"), enter(b"prefill"), enter(b"decode_step")), (None, Some(1), None));
+        assert_eq!((step.leave(9), step.leave(3), step.leave(3)), (false, false, true));
+        assert_eq!(enter(b"decode_step"), Some(0));
+        assert!(step.leave(3) && !step.is_open());
+        assert_eq!(step.enter(3, &Message::Inline(Text(b"prefill")), || false), None);
+        assert!(!step.is_open());
     }
 
     #[test]
-    fn registered_strings_and_nested_ranges_are_followed() {
+    fn registered_strings_have_their_kind() {
         register(4000, b"decode_step");
         assert_eq!(kind_of_message(&Message::Registered(4000)), Some(0));
         assert_eq!(kind_of_message(&Message::Registered(4001)), None);
         assert_eq!(kind_of_message(&Message::Registered(u32::MAX)), None);
         assert_eq!(kind_of_message(&Message::Inline(Text(b"prefill"))), Some(1));
-        let open = OpenStep::new(Some((3, 1)));
-        Cycle::pop(&open, 9);
-        assert_eq!(open.get(), Some((3, 1)));
-        Cycle::pop(&open, 3);
-        assert_eq!(open.get(), Some((3, 0)));
-        Cycle::pop(&open, 3);
-        assert_eq!(open.get(), None);
     }
 }

@@ -5,7 +5,7 @@
 
 use super::options::Nodes;
 use super::ring::Pool;
-use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Callbacks, Gpu, Session, WHOLE_GRAPHS};
+use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Callbacks, Counted, Gpu, Session, WHOLE_GRAPHS};
 use super::{lock, now, thread};
 use crate::cupti::library::Surroundings;
 use crate::cupti::{Api, Failure, Subscriber, sys};
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const TRIES: usize = 4;
 
 /// Finds CUPTI and sets it up; it records nothing yet. Failures are noted as losses.
-pub fn start(session: &'static Session) {
+pub fn attach(session: &Session) -> Option<Gpu> {
     let surroundings = Surroundings::here();
     let candidates = surroundings.candidates();
     let (mut id, mut failures) = ("cupti.missing", Vec::new());
@@ -29,11 +29,12 @@ pub fn start(session: &'static Session) {
             Ok((api, subscriber))
         });
         match opened {
-            Ok((api, subscriber)) => return begin(session, api, subscriber),
+            Ok((api, subscriber)) => return set_up(session, api, subscriber),
             Err(Failure::Refused { code: sys::MULTIPLE_SUBSCRIBERS, .. }) => {
                 let name = other_profiler(path, &surroundings.maps);
                 let detail = format!("{name} is attached to this program, and CUPTI serves one profiler");
-                return session.note("cupti.other_profiler", 1, &detail);
+                session.note("cupti.other_profiler", 1, &detail);
+                return None;
             }
             // A CUPTI newer than the driver refuses; an older one beside it may not.
             Err(failure) => {
@@ -45,6 +46,7 @@ pub fn start(session: &'static Session) {
         }
     }
     session.note(id, 1, &failures.join("; "));
+    None
 }
 
 /// Parts of library paths by which a profiler is known, and its name.
@@ -58,59 +60,17 @@ const PROFILERS: [(&str, &str); 5] = [
 
 /// Names the profiler that keeps us out: by CUPTI's word, else by the libraries of the program.
 fn other_profiler(cupti: &Path, maps: &str) -> String {
+    let loaded = PROFILERS.iter().find(|(part, _)| maps.contains(part));
     let named = Api::open(cupti).ok().and_then(|api| api.other_subscriber(on_call));
-    let loaded = || {
-        let known = PROFILERS.iter().find(|(part, _)| maps.contains(part));
-        known.map(|(_, name)| (*name).to_owned())
-    };
-    named.or_else(loaded).unwrap_or_else(|| "another profiler".to_owned())
+    named.unwrap_or_else(|| loaded.map_or("another profiler", |(_, name)| *name).to_owned())
 }
 
-fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
+fn set_up(session: &Session, api: Api, subscriber: Subscriber) -> Option<Gpu> {
     let buffers = &session.options.buffers;
     let Some(pool) = Pool::new(buffers.size, buffers.count) else {
         session.note("cupti.no_memory", 1, "the system gave no memory for buffers");
-        return;
+        return None;
     };
-    set_attributes(session, &api);
-    if let Err(failure) = api.register(requested, completed) {
-        session.note("cupti.refused", 1, &failure.to_string());
-        return;
-    }
-    api.leave_out_queries();
-    let clocks = session::clocks(&api);
-    let mut options = 0;
-    if session.options.copies {
-        options |= COPIES;
-    }
-    if session.options.whole_graphs {
-        options |= WHOLE_GRAPHS;
-    }
-    options |= CALLS_CHOSEN;
-    // Calls that are selected after the program has created its context get no activity records.
-    if !api.can_choose_calls() || (!session.options.is_continuous() && api.can_call_back()) {
-        options |= CALLBACKS;
-    }
-    let selected = selected(&api).collect();
-    // Fails only if another thread has begun, which the switch prevents.
-    let begun = session.begin_gpu(Gpu {
-        kinds: kinds(session),
-        selected,
-        devices_told: AtomicBool::new(false),
-        callbacks: Callbacks::default(),
-        api,
-        subscriber,
-        pool,
-        options,
-        clocks,
-    });
-    if let (Ok(gpu), Nodes::Always) = (begun, session.options.nodes) {
-        record_graph_nodes(session, gpu, true);
-    }
-}
-
-/// Says how CUPTI is to record, before the first kind is enabled and the program has a context.
-fn set_attributes(session: &Session, api: &Api) {
     // Older versions clear the buffers themselves, which is slower and as correct.
     api.set_flag(sys::ATTR_ZEROED_BUFFERS, true);
     if session.options.hardware
@@ -118,15 +78,16 @@ fn set_attributes(session: &Session, api: &Api) {
     {
         session.note("cupti.hardware_refused", 1, &format!("kernels are timed as usual: {failure}"));
     }
-}
-
-/// Kernel records. CUPTI's serial kind is no alternative: it has no times for kernels of CUDA graphs, and costs other kernels as much.
-const KERNELS: (u32, &str) = (sys::KIND_CONCURRENT_KERNEL, "kernels");
-
-/// Returns the kinds of activity to record beside kernels, with their names.
-fn kinds(session: &Session) -> Vec<(u32, &'static str)> {
+    if let Err(failure) = api.register(requested, completed) {
+        session.note("cupti.refused", 1, &failure.to_string());
+        return None;
+    }
+    api.leave_out_queries();
+    let clocks = session::clocks(&api);
+    let mut options = CALLS_CHOSEN;
     let mut kinds = Vec::new();
     if session.options.copies {
+        options |= COPIES;
         kinds.extend([
             (sys::KIND_MEMCPY, "copies"),
             (sys::KIND_MEMCPY_PEER, "copies between devices"),
@@ -134,10 +95,35 @@ fn kinds(session: &Session) -> Vec<(u32, &'static str)> {
         ]);
     }
     if session.options.whole_graphs {
+        options |= WHOLE_GRAPHS;
         kinds.push((sys::KIND_GRAPH_TRACE, "graph launches"));
     }
-    kinds
+    // Calls that are selected after the program has created its context get no activity records.
+    if !api.can_choose_calls() || (!session.options.is_continuous() && api.can_call_back()) {
+        options |= CALLBACKS;
+    }
+    Some(Gpu {
+        kinds,
+        selected: selected(&api).collect(),
+        devices_told: AtomicBool::new(false),
+        callbacks: Callbacks::default(),
+        api,
+        subscriber,
+        pool,
+        options,
+        clocks,
+    })
 }
+
+/// Begins what lasts from the moment that CUPTI is set up.
+pub fn attached(session: &Session, gpu: &Gpu) {
+    if session.options.nodes == Nodes::Always {
+        record_graph_nodes(session, gpu, true);
+    }
+}
+
+/// Kernel records. CUPTI's serial kind is no alternative: it has no times for kernels of CUDA graphs, and costs other kernels as much.
+const KERNELS: (u32, &str) = (sys::KIND_CONCURRENT_KERNEL, "kernels");
 
 /// Kinds that record every call.
 const ALL_CALLS: [(u32, &str); 2] =
@@ -235,7 +221,7 @@ pub fn disable(session: &Session, gpu: &Gpu) {
 unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *const c_void) {
     let _ = catch_unwind(|| {
         if domain == sys::DOMAIN_RESOURCE {
-            // SAFETY: CUPTI's own argument.
+            // SAFETY: an argument of CUPTI.
             return unsafe { on_resource(number, data) };
         }
         // SAFETY: CUPTI passes this struct to callbacks of the two domains of calls, the only others we enable.
@@ -278,16 +264,16 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
 
 /// Gives CUPTI a buffer.
 unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {
-    let found = catch_unwind(AssertUnwindSafe(|| {
+    let given = catch_unwind(AssertUnwindSafe(|| {
         let session = session::current()?;
         let taken = session.gpu().and_then(|gpu| gpu.pool.take());
         if taken.is_none() {
-            session.counters.no_buffer.fetch_add(1, Ordering::Relaxed);
-            session.wake();
+            session.count(Counted::NoBuffer);
+            session.wake_writer();
         }
         taken
     }));
-    let taken = found.ok().flatten();
+    let taken = given.ok().flatten();
     // SAFETY: CUPTI gives three places to write to; no buffer means that it drops the records and counts them.
     unsafe {
         (*buffer, *size) = taken.unwrap_or((std::ptr::null_mut(), 0));
@@ -303,9 +289,9 @@ unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u8, _: usize
         {
             if !gpu.pool.complete(buffer, valid) {
                 // Another user of CUPTI gave out this buffer, so it replaced our functions for a while.
-                session.counters.foreign_buffer.fetch_add(1, Ordering::Relaxed);
+                session.count(Counted::ForeignBuffer);
             }
-            session.wake();
+            session.wake_writer();
         }
     }));
 }
@@ -386,7 +372,7 @@ pub fn describe_device(id: u32, take: impl FnOnce(Record<'_>)) {
         return;
     };
     let ask_uuid = symbol!(driver, "cuDeviceGetUuid", DeviceUuid);
-    // SAFETY: these are the driver's own functions with the signatures it has had since CUDA 4. Each writes what its
+    // SAFETY: these are functions of the driver with the signatures it has had since CUDA 4. Each writes what its
     // pointer says and nothing else; a driver that is shutting down answers with an error.
     unsafe {
         let mut device = 0;

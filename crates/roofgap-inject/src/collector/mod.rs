@@ -2,12 +2,14 @@
 //!
 //! | file | is |
 //! |---|---|
-//! | `session` | the recording of one process: start, fork, end |
+//! | `start` | starts a recording and its threads; `fork` |
+//! | `session` | the recording of one process: what its threads share, and its end |
 //! | `options` | settings from the environment; rank and host in a distributed job |
-//! | `switch` | recording of GPU work: its state, on and off, and the flush thread |
+//! | `windows` | turns the recording of GPU work on and off; the flush thread |
 //! | `duty` | the duty cycle: a part of the steps or of the time |
 //! | `control` | the control socket and its commands |
-//! | `thread` | per-thread state |
+//! | `thread` | per-thread state; records of calls and graph nodes |
+//! | `annotations` | records of ranges and marks; steps |
 //! | `ring` | byte ring from one thread to the writer; buffers for CUPTI |
 //! | `names` | domains, registered strings and other names |
 //! | `gpu` | set-up of CUPTI, selection of CUDA calls, its callbacks, nodes of CUDA graphs, facts of a GPU |
@@ -18,6 +20,7 @@
 //! Nothing here parses, formats, locks or allocates on a thread of the program, except for the first event of a thread
 //! (its ring) and the registration of a name. A step that turns the recording on or off takes a lock that no other step wants.
 
+pub mod annotations;
 pub mod control;
 pub mod duty;
 pub mod gpu;
@@ -26,9 +29,10 @@ pub mod options;
 pub mod output;
 pub mod ring;
 pub mod session;
-pub mod switch;
+pub mod start;
 pub mod thread;
 pub mod transcode;
+pub mod windows;
 pub mod writer;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

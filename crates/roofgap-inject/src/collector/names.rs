@@ -99,16 +99,16 @@ mod tests {
         let domain = add_domain(b"names-test");
         let string = add_string(domain, b"names-test-string");
         let count = |seen: &mut Seen| {
-            let mut found = Vec::new();
+            let mut texts = Vec::new();
             seen.each_new(|record| match record {
-                Record::Domain(entry) if entry.id == domain => found.push(entry.name.to_str().into_owned()),
+                Record::Domain(entry) if entry.id == domain => texts.push(entry.name.to_str().into_owned()),
                 Record::Registered(entry) if entry.id == string => {
-                    found.push(entry.text.to_str().into_owned())
+                    texts.push(entry.text.to_str().into_owned())
                 }
                 _ => {}
             });
-            found.sort();
-            found
+            texts.sort();
+            texts
         };
         assert_eq!(count(&mut seen), ["names-test", "names-test-string"]);
         assert!(count(&mut seen).is_empty());

@@ -1,6 +1,5 @@
-//! The output file. When it cannot grow, or the program closes it, the recording ends and the program continues.
-//!
-//! The descriptor of the output file, in a table that the program shares.
+//! The output file, and its descriptor in a table that the program shares. When the file cannot grow, or the program closes it, the
+//! recording ends and the program continues.
 //!
 //! A program may close descriptors it did not open (`closefrom`, a daemon), and its next `open` then gets the same number.
 //! The number is therefore high, where `open` rarely goes, and the file behind it is checked before each use.
@@ -15,7 +14,6 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// Limit of files per process: `exec` keeps pid and start time, so each program of a chain gets a number.
 const TRIES: u32 = 1000;
@@ -254,39 +252,6 @@ pub struct Descriptor {
     number: RawFd,
     device: u64,
     inode: u64,
-}
-
-/// A descriptor that the writer replaces and a forked child closes. A child that is made in between keeps it open, which
-/// does no harm.
-#[derive(Debug)]
-pub struct SharedDescriptor {
-    number: AtomicI32,
-    device: AtomicU64,
-    inode: AtomicU64,
-}
-
-impl SharedDescriptor {
-    pub fn new(descriptor: Descriptor) -> Self {
-        Self {
-            number: AtomicI32::new(descriptor.number),
-            device: AtomicU64::new(descriptor.device),
-            inode: AtomicU64::new(descriptor.inode),
-        }
-    }
-
-    pub fn set(&self, descriptor: Descriptor) {
-        self.number.store(descriptor.number, Ordering::Relaxed);
-        self.device.store(descriptor.device, Ordering::Relaxed);
-        self.inode.store(descriptor.inode, Ordering::Relaxed);
-    }
-
-    pub fn get(&self) -> Descriptor {
-        Descriptor {
-            number: self.number.load(Ordering::Relaxed),
-            device: self.device.load(Ordering::Relaxed),
-            inode: self.inode.load(Ordering::Relaxed),
-        }
-    }
 }
 
 impl Descriptor {

@@ -1,54 +1,49 @@
-//! The recording of one process: start, `fork` and end.
+//! The recording of one process: what its threads share, and how it ends.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use std::{io, ptr};
 
-use super::control::{self, Control};
+use super::control::Control;
 use super::duty::{Cycle, StepLog};
 use super::options::{Launcher, Options};
-use super::output::{Output, SharedDescriptor};
+use super::output::Descriptor;
 use super::ring::{Pool, Rings};
-use super::switch::{self, Switch};
-use super::{lock, now, writer};
+use super::{lock, now};
 use crate::cupti::{Api, Subscriber};
-use roofgap_wire::ClockPair;
+use roofgap_wire::{ClockPair, Window, WindowCause};
 
 /// Current recording; null before the first, in a forked child, and after the end.
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
 
-static STATE: AtomicU8 = AtomicU8::new(IDLE);
-const IDLE: u8 = 0;
-const STARTING: u8 = 1;
-const STARTED: u8 = 2;
-
-/// True once the process-wide handlers are installed. A forked child inherits them.
-static HANDLERS: AtomicBool = AtomicBool::new(false);
-
 /// Time limit for the writer when the program exits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Counters of the program's threads.
-#[derive(Default)]
-pub struct Counters {
-    /// Annotations dropped because the ring was full.
-    pub ring_full: AtomicU64,
-    /// Annotations of a signal handler that interrupted another annotation.
-    pub reentered: AtomicU64,
-    /// Annotations of threads without a ring.
-    pub no_ring: AtomicU64,
-    /// Requests of CUPTI without a free buffer.
-    pub no_buffer: AtomicU64,
-    /// Failed flushes.
-    pub flush_refused: AtomicU64,
-    /// Buffers that CUPTI returned to us and another user of CUPTI gave out.
-    pub foreign_buffer: AtomicU64,
-    /// Forked children; they are recorded only if they start CUDA or another program.
-    pub forks: AtomicU64,
+/// Losses that the program's threads count.
+#[derive(Clone, Copy)]
+pub enum Counted {
+    RingFull,
+    Reentered,
+    NoRing,
+    NoBuffer,
+    FlushRefused,
+    ForeignBuffer,
+    Forked,
 }
+
+/// Id and explanation of each [`Counted`] loss.
+const COUNTED: [(&str, &str); 7] = [
+    ("nvtx.ring_full", "annotations came faster than they could be written"),
+    ("nvtx.reentered", "annotations made inside a signal handler"),
+    ("nvtx.too_many_threads", "annotations of threads beyond 1024 at one time"),
+    ("cupti.no_buffer", "times every buffer was full, so that CUPTI dropped records"),
+    ("cupti.flush_refused", "times CUPTI would not deliver its buffers"),
+    ("cupti.foreign_buffer", "buffers of another user of CUPTI, which takes our records while it records"),
+    ("process.forked", "children made by fork, which are not recorded in this file"),
+];
 
 /// CUPTI as this recording uses it.
 pub struct Gpu {
@@ -110,13 +105,13 @@ pub struct Session {
     /// Place of the process in a distributed job.
     pub launcher: Launcher,
     /// Descriptor of the output file, which a forked child inherits.
-    pub descriptor: SharedDescriptor,
+    pub descriptor: Mutex<Descriptor>,
     /// Path of the capture.
     pub file: PathBuf,
     pub switch: Switch,
     /// The duty cycle.
     pub cycle: Option<Cycle>,
-    control: OnceLock<Control>,
+    pub control: OnceLock<Control>,
     /// Rounds of the writer.
     pub rounds: AtomicU64,
     /// True until the writer has begun a new file on request.
@@ -126,11 +121,11 @@ pub struct Session {
     /// Steps that began in recorded windows; counted only where there is a control socket.
     pub steps: AtomicU64,
     pub rings: Rings,
-    pub counters: Counters,
-    gpu: OnceLock<Gpu>,
+    pub gpu: OnceLock<Gpu>,
+    counted: [AtomicU64; COUNTED.len()],
     notes: Mutex<Vec<Note>>,
-    writer: OnceLock<Thread>,
-    flusher: OnceLock<Thread>,
+    pub writer: OnceLock<Thread>,
+    pub flusher: OnceLock<Thread>,
     /// True once the program ends; new events are dropped.
     pub stopping: AtomicBool,
     /// True once CUPTI has delivered its last buffer, or CUPTI is not in use.
@@ -141,112 +136,35 @@ pub struct Session {
 
 /// Returns the recording that takes new events.
 pub fn current() -> Option<&'static Session> {
-    let session = CURRENT.load(Ordering::Acquire);
-    // SAFETY: null, or a session, and sessions are never freed.
-    let session = unsafe { session.as_ref() }?;
-    (!session.stopping.load(Ordering::Relaxed)).then_some(session)
+    owner_of_buffers().filter(|session| !session.stopping.load(Ordering::Relaxed))
 }
 
 /// Returns the recording that owns CUPTI's buffers, also while the program ends.
 pub fn owner_of_buffers() -> Option<&'static Session> {
-    // SAFETY: as above.
+    // SAFETY: null, or a session, and sessions are never freed.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the recording, and starts it if necessary; `None` when the environment requests none or no file can be created.
-pub fn start() -> Option<&'static Session> {
-    loop {
-        match STATE.compare_exchange(IDLE, STARTING, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => break,
-            Err(STARTING) => std::thread::yield_now(),
-            Err(_) => return current(),
-        }
-    }
-    let session = begin();
-    if let Some(session) = session {
-        CURRENT.store(ptr::from_ref(session).cast_mut(), Ordering::Release);
-    }
-    STATE.store(STARTED, Ordering::Release);
-    session
+/// Makes this the current recording, or none.
+pub fn set_current(session: Option<&'static Session>) {
+    CURRENT.store(
+        session.map_or(ptr::null_mut(), |session| ptr::from_ref(session).cast_mut()),
+        Ordering::Release,
+    );
 }
 
-fn begin() -> Option<&'static Session> {
-    // SAFETY: asks the kernel whether the process runs with more rights than its user, who then must not choose files.
-    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-        return None;
-    }
-    let options = Options::read(|name| std::env::var_os(name))?;
-    let pid = std::process::id();
-    let output = Output::create(&options.folder, pid, options.limit).ok()?;
-    let session: &'static Session = Box::leak(Box::new(Session {
-        pid,
-        launcher: Launcher::read(|name| std::env::var_os(name)),
-        descriptor: SharedDescriptor::new(output.descriptor()),
-        file: output.path().to_path_buf(),
-        switch: Switch::new(options.dormant.is_none() && options.duty.is_none()),
-        cycle: options.duty.map(|duty| Cycle::new(duty, options.dormant.is_none())),
-        control: OnceLock::new(),
-        rounds: AtomicU64::new(0),
-        cut: AtomicBool::new(false),
-        step_log: StepLog::new(),
-        steps: AtomicU64::new(0),
-        options,
-        rings: Rings::new(),
-        counters: Counters::default(),
-        gpu: OnceLock::new(),
-        notes: Mutex::new(Vec::new()),
-        writer: OnceLock::new(),
-        flusher: OnceLock::new(),
-        stopping: AtomicBool::new(false),
-        flushed: AtomicBool::new(true),
-        done: AtomicBool::new(false),
-    }));
-    stay_loaded();
-    // A fault of ours must not print into the program's output. This library has a hook of its own.
-    std::panic::set_hook(Box::new(|_| {}));
-    let writer = spawn("roofgap-writer", move || writer::run(session, output)).ok()?;
-    let _ = session.writer.set(writer);
-    if !HANDLERS.swap(true, Ordering::AcqRel) {
-        // SAFETY: the functions live as long as the library, which stays loaded.
-        unsafe { libc::pthread_atfork(None, Some(in_parent), Some(in_child)) };
-    }
-    session.start_control();
-    finish_at_exit();
-    Some(session)
-}
-
-/// Runs [`finish`] at exit. Exit handlers run in reverse order, so this is called again once CUPTI is loaded: the last flush
+/// Ends the recording at exit. Exit handlers run in reverse order, so this is called again once CUPTI is loaded: the last flush
 /// must precede CUPTI's own exit handler.
-fn finish_at_exit() {
-    // SAFETY: as above.
+pub fn finish_at_exit() {
+    extern "C" fn at_exit() {
+        let _ = std::panic::catch_unwind(finish);
+    }
+    // SAFETY: the function lives as long as the library, which stays loaded.
     unsafe { libc::atexit(at_exit) };
 }
 
-extern "C" fn at_exit() {
-    let _ = std::panic::catch_unwind(finish);
-}
-
-extern "C" fn in_parent() {
-    if let Some(session) = current() {
-        session.counters.forks.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Detaches a forked child: it has the memory of the recording but not its writer. It starts a recording of its own if it
-/// starts CUDA. Closes the inherited output file, which only the parent writes.
-extern "C" fn in_child() {
-    if let Some(session) = owner_of_buffers() {
-        session.descriptor.get().close();
-        if let Some(control) = session.control.get() {
-            control.descriptor.close();
-        }
-    }
-    CURRENT.store(ptr::null_mut(), Ordering::Release);
-    STATE.store(IDLE, Ordering::Release);
-}
-
 /// Ends the recording: writes the last buffers and the last frame.
-pub fn finish() {
+fn finish() {
     let Some(session) = owner_of_buffers() else { return };
     // A child made without `fork`'s handlers shares nothing but the memory.
     if session.pid != std::process::id() || session.stopping.swap(true, Ordering::AcqRel) {
@@ -255,8 +173,8 @@ pub fn finish() {
     if let Some(control) = session.control.get() {
         control.remove();
     }
-    session.wake_flusher();
-    session.wake();
+    wake(&session.flusher);
+    session.wake_writer();
     let deadline = Instant::now() + PATIENCE;
     while !session.done.load(Ordering::Acquire) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_micros(500));
@@ -264,6 +182,33 @@ pub fn finish() {
 }
 
 impl Session {
+    /// Creates the recording of this process into a file.
+    pub fn new(options: Options, pid: u32, descriptor: Descriptor, file: PathBuf) -> Self {
+        Self {
+            pid,
+            launcher: Launcher::read(|name| std::env::var_os(name)),
+            descriptor: Mutex::new(descriptor),
+            file,
+            switch: Switch::new(options.dormant.is_none() && options.duty.is_none()),
+            cycle: options.duty.map(|duty| Cycle::new(duty, options.dormant.is_none())),
+            control: OnceLock::new(),
+            rounds: AtomicU64::new(0),
+            cut: AtomicBool::new(false),
+            step_log: StepLog::new(),
+            steps: AtomicU64::new(0),
+            options,
+            rings: Rings::new(),
+            gpu: OnceLock::new(),
+            counted: [const { AtomicU64::new(0) }; COUNTED.len()],
+            notes: Mutex::new(Vec::new()),
+            writer: OnceLock::new(),
+            flusher: OnceLock::new(),
+            stopping: AtomicBool::new(false),
+            flushed: AtomicBool::new(true),
+            done: AtomicBool::new(false),
+        }
+    }
+
     /// Returns true while GPU work is recorded, all of it or by the duty cycle.
     pub fn is_requested(&self) -> bool {
         self.switch.is_armed() || self.cycle.as_ref().is_some_and(Cycle::is_active)
@@ -278,7 +223,7 @@ impl Session {
     pub fn requested_for(&self) -> Option<Duration> {
         match &self.cycle {
             Some(cycle) => cycle.active_for(),
-            None => self.switch.armed_for(),
+            None => self.switch.lock().since.map(|(since, _)| since.elapsed()),
         }
     }
 
@@ -287,49 +232,17 @@ impl Session {
         self.gpu.get()
     }
 
-    /// Attaches CUPTI and starts the flush thread.
-    pub fn begin_gpu(&'static self, gpu: Gpu) -> Result<&'static Gpu, ()> {
-        self.gpu.set(gpu).map_err(|_| ())?;
-        self.flushed.store(false, Ordering::Release);
-        match spawn("roofgap-flush", move || switch::run_flusher(self)) {
-            Ok(flusher) => {
-                let _ = self.flusher.set(flusher);
-            }
-            Err(error) => {
-                self.flushed.store(true, Ordering::Release);
-                self.note("cupti.no_flush", 1, &error.to_string());
-            }
-        }
-        finish_at_exit();
-        self.wake();
-        self.gpu.get().ok_or(())
-    }
-
-    /// Starts the control socket, where one is requested.
-    fn start_control(&'static self) {
-        let Some(folder) = &self.options.control else {
-            return;
-        };
-        let started = Control::create(folder, self.pid).and_then(|control| {
-            let _ = self.control.set(control);
-            spawn("roofgap-control", move || {
-                if let Some(control) = self.control.get() {
-                    control::serve(self, control);
-                }
-            })
-        });
-        if let Err(error) = started {
-            let detail = format!("no control socket in {}: {error}", folder.display());
-            self.note("control.refused", 1, &detail);
+    /// Has CUPTI deliver the records of work: what is finished, or all of it.
+    pub fn flush(&self, gpu: &Gpu, all: bool) {
+        if gpu.api.flush(all).is_err() {
+            self.count(Counted::FlushRefused);
         }
     }
 
     /// Has CUPTI deliver the records of finished work, and waits until they are written; false after 5 s.
     pub fn flush_now(&self) -> bool {
-        if let Some(gpu) = self.gpu()
-            && gpu.api.flush(false).is_err()
-        {
-            self.counters.flush_refused.fetch_add(1, Ordering::Relaxed);
+        if let Some(gpu) = self.gpu() {
+            self.flush(gpu, false);
         }
         // The round that runs now may have begun before the flush.
         let enough = self.rounds.load(Ordering::Acquire) + 2;
@@ -349,31 +262,36 @@ impl Session {
             if Instant::now() > deadline {
                 return false;
             }
-            self.wake();
+            self.wake_writer();
             std::thread::sleep(Duration::from_micros(500));
         }
         true
     }
 
-    /// Wakes the flush thread.
-    pub fn wake_flusher(&self) {
-        if let Some(flusher) = self.flusher.get() {
-            flusher.unpark();
+    /// Wakes the writer.
+    pub fn wake_writer(&self) {
+        wake(&self.writer);
+    }
+
+    /// Counts a loss.
+    pub fn count(&self, loss: Counted) {
+        if let Some(counter) = self.counted.get(loss as usize) {
+            counter.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Wakes the writer.
-    pub fn wake(&self) {
-        if let Some(writer) = self.writer.get() {
-            writer.unpark();
-        }
+    /// Lists the counted losses so far: count, id and explanation.
+    pub fn losses(&self) -> impl Iterator<Item = (u64, &'static str, &'static str)> {
+        self.counted
+            .iter()
+            .zip(COUNTED)
+            .map(|(count, (id, detail))| (count.load(Ordering::Relaxed), id, detail))
     }
 
     /// Notes a loss. Takes a lock, so it is called only at start and end.
     pub fn note(&self, id: &'static str, count: u64, detail: &str) {
-        let note = Note { id, count, detail: detail.to_owned() };
-        lock(&self.notes).push(note);
-        self.wake();
+        lock(&self.notes).push(Note { id, count, detail: detail.to_owned() });
+        self.wake_writer();
     }
 
     /// Returns the notes since the last call.
@@ -382,8 +300,15 @@ impl Session {
     }
 }
 
+/// Wakes a thread, once it has been started.
+pub fn wake(thread: &OnceLock<Thread>) {
+    if let Some(thread) = thread.get() {
+        thread.unpark();
+    }
+}
+
 /// Starts a thread with all signals blocked.
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
     // SAFETY: the mask of this thread is set and put back around the start of the new one, which inherits it.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
@@ -398,13 +323,117 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Thread>
     }
 }
 
-/// Keeps this library loaded for its threads and handlers.
-fn stay_loaded() {
-    // SAFETY: dladdr names the file this function lives in; opening it again with NODELETE pins it.
-    unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(stay_loaded as *const libc::c_void, &raw mut info) != 0 && !info.dli_fname.is_null() {
-            libc::dlopen(info.dli_fname, libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE);
+/// Flushes after a window, until the work that was launched in it has ended.
+const FLUSHES_AFTER: u32 = 3;
+
+/// Longest wait for another thread that turns the recording on or off.
+const LOCK_PATIENCE: Duration = Duration::from_millis(20);
+
+/// Whether GPU work is recorded, and the edges of the recorded windows.
+#[derive(Default)]
+pub struct Switch {
+    state: Mutex<SwitchState>,
+    armed: AtomicBool,
+    /// True once the capture takes no more records.
+    ended: AtomicBool,
+    flushes_due: AtomicU32,
+    windows: AtomicU32,
+    edges: Mutex<Vec<Window>>,
+}
+
+/// State that changes with a lock.
+#[derive(Default)]
+pub struct SwitchState {
+    /// True if GPU work is to be recorded as soon as there is CUDA.
+    pub wanted: bool,
+    /// True once the program has started CUDA.
+    pub cuda: bool,
+    /// Begin of the current window.
+    pub since: Option<(Instant, u64)>,
+    /// True once an edge was written; until then the capture is one window.
+    pub has_edges: bool,
+}
+
+impl Switch {
+    /// Creates the switch of a recording that begins with GPU work or without.
+    fn new(armed: bool) -> Self {
+        let switch = Self::default();
+        *switch.lock() = SwitchState { wanted: armed, has_edges: !armed, ..SwitchState::default() };
+        if !armed {
+            switch.edge(false, WindowCause::Begin, now());
         }
+        switch
+    }
+
+    /// Waits for another thread that turns the recording on or off.
+    pub fn lock(&self) -> MutexGuard<'_, SwitchState> {
+        lock(&self.state)
+    }
+
+    /// Waits for another thread that turns the recording on or off, but not for ever: a signal handler may have interrupted it.
+    pub fn lock_soon(&self) -> Option<MutexGuard<'_, SwitchState>> {
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match self.state.try_lock() {
+                Ok(state) => return Some(state),
+                Err(TryLockError::Poisoned(state)) => return Some(state.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() > deadline => return None,
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Adds the edge of a window.
+    pub fn edge(&self, on: bool, cause: WindowCause, at: u64) {
+        self.windows.fetch_add(u32::from(on), Ordering::Relaxed);
+        lock(&self.edges).push(Window { on: u8::from(on), cause: cause.to_u8(), at });
+    }
+
+    /// Returns the edges since the last call.
+    pub fn take_edges(&self) -> Vec<Window> {
+        std::mem::take(&mut *lock(&self.edges))
+    }
+
+    /// Returns true while GPU work is recorded.
+    pub fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of windows that began.
+    pub fn windows(&self) -> u32 {
+        self.windows.load(Ordering::Relaxed)
+    }
+
+    /// Notes that GPU work is recorded from now on, or not.
+    pub fn set_armed(&self, armed: bool) {
+        self.armed.store(armed, Ordering::Relaxed);
+        if !armed {
+            self.flushes_due.store(FLUSHES_AFTER, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true once the capture takes no more records.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Refuses all further requests.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if work of the last window may still have to be delivered.
+    pub fn awaits_flush(&self) -> bool {
+        self.flushes_due.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns true if CUPTI may have records to deliver.
+    pub fn take_flush(&self) -> bool {
+        if self.is_armed() {
+            return true;
+        }
+        let due = self.flushes_due.load(Ordering::Relaxed);
+        self.flushes_due.store(due.saturating_sub(1), Ordering::Relaxed);
+        due > 0
     }
 }

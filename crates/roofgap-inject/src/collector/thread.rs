@@ -1,17 +1,16 @@
-//! Per-thread state: the ring of a thread and its open ranges.
+//! Per-thread state: the ring of a thread, and the records of calls and graph nodes that CUPTI reports on it.
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::Ordering;
 
-use super::duty::{self, Cycle, OpenStep};
+use super::duty::OpenStep;
 use super::now;
 use super::ring::{Pushed, Ring};
-use super::session::{self, Session};
-use roofgap_wire::{Call, EventKind, GraphNode, Message, NvtxEnd, NvtxEvent, NvtxPop, Thread, WindowCause};
+use super::session::{self, Counted, Session};
+use roofgap_wire::{Call, GraphNode, RecordHead, Thread};
 
 /// Bytes that pushes leave free for the pops of open ranges.
-const ROOM_FOR_POPS: usize = 8 << 10;
+pub const ROOM_FOR_POPS: usize = 8 << 10;
 
 /// Largest number of domains with dropped pushes per thread.
 const BEHIND: usize = 4;
@@ -21,18 +20,19 @@ thread_local! {
 }
 
 /// State of a thread.
-struct Local {
+pub struct Local {
     session: Cell<*const Session>,
     ring: Cell<Option<&'static Ring>>,
-    tid: Cell<u32>,
+    pub tid: Cell<u32>,
     /// Low half of the pthread handle, which CUPTI uses as thread id.
     handle: Cell<u32>,
     /// Correlation id of the current runtime call; 0 for none.
     runtime: Cell<u32>,
-    ranges: Cell<u32>,
-    step: OpenStep,
+    /// Number of start/end ranges so far.
+    pub ranges: Cell<u32>,
+    pub step: OpenStep,
     /// Begin and work of the open step.
-    step_begun: Cell<(u64, u64)>,
+    pub step_begun: Cell<(u64, u64)>,
     busy: Cell<bool>,
     /// Domains with dropped innermost pushes, and their number. Their pops are dropped too.
     behind: Cell<[(u32, u32); BEHIND]>,
@@ -47,7 +47,7 @@ impl Local {
             handle: Cell::new(0),
             runtime: Cell::new(0),
             ranges: Cell::new(0),
-            step: Cell::new(None),
+            step: OpenStep::none(),
             step_begun: Cell::new((0, 0)),
             busy: Cell::new(false),
             behind: Cell::new([(0, 0); BEHIND]),
@@ -78,7 +78,7 @@ impl Local {
     }
 
     /// Adds `step` to the number of dropped pushes in `domain`; returns the number before.
-    fn shift_behind(&self, domain: u32, step: i32) -> u32 {
+    pub fn shift_behind(&self, domain: u32, step: i32) -> u32 {
         let mut behind = self.behind.get();
         let known = behind.iter().position(|entry| entry.1 > 0 && entry.0 == domain);
         let free = || behind.iter().position(|entry| entry.1 == 0).filter(|_| step > 0);
@@ -91,7 +91,7 @@ impl Local {
         before
     }
 
-    fn is_behind(&self, domain: u32) -> bool {
+    pub fn is_behind(&self, domain: u32) -> bool {
         self.behind.get().iter().any(|entry| entry.1 > 0 && entry.0 == domain)
     }
 }
@@ -104,103 +104,52 @@ impl Drop for Local {
     }
 }
 
+/// This thread in its recording.
+pub struct ThreadRecorder<'a> {
+    pub session: &'static Session,
+    pub local: &'a Local,
+    ring: &'a Ring,
+}
+
+impl ThreadRecorder<'_> {
+    /// Puts an event and its text into the ring of this thread, and leaves at least `spare` bytes free. Returns false if it did not fit.
+    pub fn put(&self, head: &RecordHead, text: &[u8], spare: usize) -> bool {
+        let pushed = self.ring.push(head.as_bytes(), text, spare);
+        if pushed == Pushed::Full {
+            self.session.count(Counted::RingFull);
+        }
+        if pushed != Pushed::In {
+            self.session.wake_writer();
+        }
+        pushed != Pushed::Full
+    }
+}
+
 /// Runs `body` with this thread's ring, unless nothing is recorded, the thread is ending, or a signal handler
 /// interrupted another event.
-fn with<R>(body: impl FnOnce(&'static Session, &Local, &Ring) -> R) -> Option<R> {
+pub fn with<R>(body: impl FnOnce(&ThreadRecorder<'_>) -> R) -> Option<R> {
     let session = session::current()?;
-    LOCAL
-        .try_with(|local| {
-            if local.busy.replace(true) {
-                session.counters.reentered.fetch_add(1, Ordering::Relaxed);
-                return None;
+    let record = |local: &Local| {
+        if local.busy.replace(true) {
+            session.count(Counted::Reentered);
+            return None;
+        }
+        let result = match local.ring(session) {
+            Some(ring) => Some(body(&ThreadRecorder { session, local, ring })),
+            None => {
+                session.count(Counted::NoRing);
+                None
             }
-            let result = match local.ring(session) {
-                Some(ring) => Some(body(session, local, ring)),
-                None => {
-                    session.counters.no_ring.fetch_add(1, Ordering::Relaxed);
-                    None
-                }
-            };
-            local.busy.set(false);
-            result
-        })
-        .ok()
-        .flatten()
+        };
+        local.busy.set(false);
+        result
+    };
+    LOCAL.try_with(record).ok().flatten()
 }
 
 /// Registers this thread, even if it makes no annotations.
 pub fn register() {
-    with(|_, _, _| ());
-}
-
-/// An NVTX event without the fields that the thread supplies.
-#[derive(Clone, Copy)]
-pub struct Event<'a> {
-    pub domain: u32,
-    pub category: u32,
-    pub payload_kind: u8,
-    pub payload: u64,
-    pub message: Message<'a>,
-}
-
-/// Records the begin of a push/pop range.
-pub fn push(event: &Event<'_>) {
-    with(|session, local, ring| {
-        let is_inside = local.step.get().is_some();
-        if let Some(cycle) = &session.cycle {
-            if let Some(on) = cycle.push(local.tid.get(), &local.step, event.domain, &event.message) {
-                session.steps.fetch_add(1, Ordering::Relaxed);
-                // A refused change leaves the state as it is; the next step tries again.
-                let _ = session.set(on, WindowCause::Steps);
-            }
-        } else if session.options.control.is_some() && session.switch.is_armed() {
-            duty::count_step(&session.steps, &local.step, event.domain, &event.message);
-        }
-        if !is_inside && local.step.get().is_some() {
-            local.step_begun.set(session.step_log.begin(&event.message));
-        }
-        if local.is_behind(event.domain) || !write(session, local, ring, EventKind::Push, 0, event) {
-            local.shift_behind(event.domain, 1);
-        }
-    });
-}
-
-/// Records the end of a push/pop range.
-pub fn pop(domain: u32) {
-    with(|session, local, ring| {
-        if local.step.get().is_some() {
-            Cycle::pop(&local.step, domain);
-            if local.step.get().is_none() {
-                session.step_log.end(local.step_begun.get());
-            }
-        }
-        if local.shift_behind(domain, -1) > 0 {
-            return;
-        }
-        let pop = NvtxPop { tid: local.tid.get(), domain, at: now() };
-        put(session, ring, pop.encode_head().as_bytes(), &[], 0);
-    });
-}
-
-/// Records the begin of a start/end range; returns its id, 0 when nothing is recorded.
-pub fn start(event: &Event<'_>) -> u64 {
-    with(|session, local, ring| {
-        let count = local.ranges.get().wrapping_add(1);
-        local.ranges.set(count);
-        // Unique without asking anybody: no two threads at one time have the same number.
-        let range = u64::from(local.tid.get()) << 32 | u64::from(count);
-        write(session, local, ring, EventKind::Start, range, event);
-        range
-    })
-    .unwrap_or(0)
-}
-
-/// Records the end of a start/end range, on any thread.
-pub fn end(range: u64) {
-    with(|session, local, ring| {
-        let end = NvtxEnd { tid: local.tid.get(), range, at: now() };
-        put(session, ring, end.encode_head().as_bytes(), &[], 0);
-    });
+    with(|_| ());
 }
 
 /// Notes the begin of a runtime call.
@@ -210,67 +159,24 @@ pub fn enter_runtime(correlation: u32) {
 
 /// Records a call that returns. Driver calls that the runtime makes for the same launch are left out.
 pub fn leave(runtime: bool, api: u32, correlation: u32, result: u32, start: u64) {
-    with(|session, local, ring| {
+    with(|thread| {
         if runtime {
-            local.runtime.set(0);
-        } else if local.runtime.get() == correlation {
+            thread.local.runtime.set(0);
+        } else if thread.local.runtime.get() == correlation {
             return;
         }
-        let call = Call { api, thread: local.handle.get(), correlation, result, start, end: now() };
-        put(session, ring, call.encode_head().as_bytes(), &[], ROOM_FOR_POPS);
+        let handle = thread.local.handle.get();
+        let call = Call { api, thread: handle, correlation, result, start, end: now() };
+        thread.put(&call.encode_head(), &[], ROOM_FOR_POPS);
     });
 }
 
 /// Records a node of a graph that is created, or cloned from the node `original`.
 pub fn graph_node(node: u64, original: u64) {
-    with(|session, local, ring| {
-        let tid = local.tid.get();
-        let record = GraphNode { tid, node, original };
-        put(session, ring, record.encode_head().as_bytes(), &[], ROOM_FOR_POPS);
+    with(|thread| {
+        let record = GraphNode { tid: thread.local.tid.get(), node, original };
+        thread.put(&record.encode_head(), &[], ROOM_FOR_POPS);
     });
-}
-
-/// Records a mark.
-pub fn mark(event: &Event<'_>) {
-    with(|session, local, ring| write(session, local, ring, EventKind::Mark, 0, event));
-}
-
-fn write(
-    session: &Session,
-    local: &Local,
-    ring: &Ring,
-    kind: EventKind,
-    range: u64,
-    event: &Event<'_>,
-) -> bool {
-    let text = match event.message {
-        Message::Inline(text) => text.0,
-        _ => &[],
-    };
-    let event_record = NvtxEvent {
-        kind,
-        tid: local.tid.get(),
-        domain: event.domain,
-        at: now(),
-        range,
-        category: event.category,
-        payload_kind: event.payload_kind,
-        payload: event.payload,
-        message: event.message,
-    };
-    put(session, ring, event_record.encode_head().as_bytes(), text, ROOM_FOR_POPS)
-}
-
-/// Puts an event into the ring of its thread. Returns false if it did not fit.
-fn put(session: &Session, ring: &Ring, first: &[u8], second: &[u8], spare: usize) -> bool {
-    let pushed = ring.push(first, second, spare);
-    if pushed == Pushed::Full {
-        session.counters.ring_full.fetch_add(1, Ordering::Relaxed);
-    }
-    if pushed != Pushed::In {
-        session.wake();
-    }
-    pushed != Pushed::Full
 }
 
 #[cfg(test)]

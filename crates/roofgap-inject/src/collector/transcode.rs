@@ -8,7 +8,7 @@ use roofgap_wire::{
     Call, CallName, Device, FrameBuilder, GraphLaunch, Kernel, LaunchShape, Memcpy, Memset, Record,
     StreamEntry, Text, TextEntry,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Number of records converted before the rings are drained again.
 const AT_ONCE: usize = 1024;
@@ -16,17 +16,15 @@ const AT_ONCE: usize = 1024;
 /// Largest number of names or shapes that are kept. A program that never repeats itself then uses no more memory.
 const MOST: usize = 1 << 18;
 
-/// Identity of a launch shape: the text id of the name, then the fields in order.
-type ShapeKey = [u32; 11];
-
 /// State of the conversion.
 #[derive(Default)]
 pub struct Transcoder {
     texts: FxHashMap<Box<[u8]>, u32>,
     by_address: FxHashMap<usize, (u32, Box<[u8]>)>,
-    shapes: FxHashMap<ShapeKey, u32>,
+    /// Launch shapes without their ids.
+    shapes: FxHashMap<LaunchShape, u32>,
     streams: FxHashMap<[u32; 3], u32>,
-    call_names: FxHashMap<u32, ()>,
+    call_names: FxHashSet<u32>,
     devices: Vec<u32>,
     /// Encoded descriptions of the devices.
     device_records: Vec<u8>,
@@ -137,39 +135,25 @@ impl Transcoder {
 
     fn shape(&mut self, record: &sys::KernelRecord, frame: &mut FrameBuilder) -> u32 {
         let name = self.text(record.name, frame);
-        let ([gx, gy, gz], [bx, by, bz]) = (record.grid, record.block);
-        let registers = u32::from(record.registers);
-        let key = [
+        let shape = LaunchShape {
+            id: 0,
             name,
-            gx,
-            gy,
-            gz,
-            bx,
-            by,
-            bz,
-            registers,
-            record.static_shared,
-            record.dynamic_shared,
-            record.local,
-        ];
+            grid: record.grid,
+            block: record.block,
+            registers: u32::from(record.registers),
+            static_shared: record.static_shared,
+            dynamic_shared: record.dynamic_shared,
+            local: record.local,
+        };
         if self.shapes.len() >= MOST {
             self.shapes.clear();
         }
         let next_shape = &mut self.next_shape;
-        *self.shapes.entry(key).or_insert_with(|| {
-            let next = *next_shape;
-            *next_shape = next.wrapping_add(1);
-            frame.put(&Record::LaunchShape(LaunchShape {
-                id: next,
-                name,
-                grid: record.grid,
-                block: record.block,
-                registers,
-                static_shared: record.static_shared,
-                dynamic_shared: record.dynamic_shared,
-                local: record.local,
-            }));
-            next
+        *self.shapes.entry(shape).or_insert_with(|| {
+            let id = *next_shape;
+            *next_shape = id.wrapping_add(1);
+            frame.put(&Record::LaunchShape(LaunchShape { id, ..shape }));
+            id
         })
     }
 
@@ -220,7 +204,7 @@ impl Transcoder {
             _ => sys::DOMAIN_RUNTIME,
         };
         let number = gpu::call_key(domain, record.number);
-        if self.call_names.insert(number, ()).is_none()
+        if self.call_names.insert(number)
             && let Some(name) = api.call_name(domain, record.number)
         {
             frame.put(&Record::CallName(CallName { api: number, name: Text(name) }));
@@ -269,23 +253,13 @@ impl Transcoder {
         for (text, &id) in &self.texts {
             put(&Record::TextEntry(TextEntry { id, text: Text(text) }));
         }
-        for (key, &id) in &self.shapes {
-            let [name, gx, gy, gz, bx, by, bz, registers, static_shared, dynamic_shared, local] = *key;
-            put(&Record::LaunchShape(LaunchShape {
-                id,
-                name,
-                grid: [gx, gy, gz],
-                block: [bx, by, bz],
-                registers,
-                static_shared,
-                dynamic_shared,
-                local,
-            }));
+        for (shape, &id) in &self.shapes {
+            put(&Record::LaunchShape(LaunchShape { id, ..*shape }));
         }
         for (&[device, context, stream], &id) in &self.streams {
             put(&Record::StreamEntry(StreamEntry { id, device, context, stream }));
         }
-        for &number in self.call_names.keys() {
+        for &number in &self.call_names {
             let (domain, plain) = gpu::split_call_key(number);
             if let Some(name) = api.call_name(domain, plain) {
                 put(&Record::CallName(CallName { api: number, name: Text(name) }));

@@ -8,7 +8,7 @@ use super::names::Seen;
 use super::output::Output;
 use super::session::{self, Session};
 use super::transcode::Transcoder;
-use super::{gpu, now};
+use super::{gpu, lock, now, windows};
 use roofgap_wire::{
     CallName, Cupti, End, Flush, FrameBuilder, Loss, Process, Record, Text, ThreadName, Window, WindowCause,
 };
@@ -81,7 +81,7 @@ pub fn run(session: &'static Session, output: Output) {
             // What would not be written need not be recorded.
             session.switch.end();
             if session.switch.is_armed() {
-                session.disarm(WindowCause::Limit);
+                windows::disarm(session, WindowCause::Limit);
             }
         }
         if session.options.keep_last.is_some_and(|last| writer.segment.elapsed() >= last) && !stopping {
@@ -136,7 +136,7 @@ impl Writer {
             return;
         }
         self.rotating = true;
-        self.session.descriptor.set(self.output.descriptor());
+        *lock(&self.session.descriptor) = self.output.descriptor();
         // Frames are numbered from 0 in each file.
         self.frame = FrameBuilder::new();
         self.output.mark_windows();
@@ -278,31 +278,12 @@ impl Writer {
         for note in self.session.take_notes() {
             self.lose(note.id, note.count, &note.detail);
         }
-        let counters = &self.session.counters;
-        let totals = [
-            ("nvtx.ring_full", &counters.ring_full, "annotations came faster than they could be written"),
-            ("nvtx.reentered", &counters.reentered, "annotations made inside a signal handler"),
-            ("nvtx.too_many_threads", &counters.no_ring, "annotations of threads beyond 1024 at one time"),
-            (
-                "cupti.no_buffer",
-                &counters.no_buffer,
-                "times every buffer was full, so that CUPTI dropped records",
-            ),
-            ("cupti.flush_refused", &counters.flush_refused, "times CUPTI would not deliver its buffers"),
-            (
-                "cupti.foreign_buffer",
-                &counters.foreign_buffer,
-                "buffers of another user of CUPTI, which takes our records while it records",
-            ),
-            ("process.forked", &counters.forks, "children made by fork, which are not recorded in this file"),
-        ]
-        .map(|(id, counter, detail)| (id, counter.load(Ordering::Relaxed), detail));
         let ours = [
-            ("cupti.dropped", self.dropped, "records CUPTI dropped"),
-            ("cupti.untimed", self.transcoder.untimed, "kernels CUPTI gave no times for"),
-            ("cupti.strange", self.transcoder.strange, "records of a kind that was not asked for"),
+            (self.dropped, "cupti.dropped", "records CUPTI dropped"),
+            (self.transcoder.untimed, "cupti.untimed", "kernels CUPTI gave no times for"),
+            (self.transcoder.strange, "cupti.strange", "records of a kind that was not asked for"),
         ];
-        for (id, count, detail) in totals.into_iter().chain(ours) {
+        for (count, id, detail) in self.session.losses().chain(ours) {
             if count > 0 {
                 self.lose(id, count, detail);
             }

@@ -34,27 +34,27 @@ impl Surroundings {
             return vec![named.clone()];
         }
         let loaded = loaded_files(&self.maps);
-        let mut found: Vec<PathBuf> = loaded.iter().filter(|path| is_cupti(path)).cloned().collect();
-        if found.is_empty() {
+        let mut candidates: Vec<PathBuf> = loaded.iter().filter(|path| is_cupti(path)).cloned().collect();
+        if candidates.is_empty() {
             for folder in near(&loaded) {
-                found.extend(cupti_in(&folder));
+                candidates.extend(cupti_in(&folder));
             }
             for root in &self.toolkits {
-                found.extend(in_toolkit(root));
+                candidates.extend(in_toolkit(root));
             }
-            found.extend(BY_NAME.iter().map(PathBuf::from));
+            candidates.extend(BY_NAME.iter().map(PathBuf::from));
             for root in installed_toolkits() {
-                found.extend(in_toolkit(&root));
+                candidates.extend(in_toolkit(&root));
             }
         }
         let mut seen = Vec::new();
-        found.retain(|path| {
+        candidates.retain(|path| {
             let real = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
             let new = !seen.contains(&real);
             seen.push(real);
             new
         });
-        found
+        candidates
     }
 }
 

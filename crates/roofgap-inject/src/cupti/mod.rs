@@ -45,89 +45,86 @@ unsafe impl Send for Subscriber {}
 // SAFETY: as above.
 unsafe impl Sync for Subscriber {}
 
-/// An opened CUPTI.
-pub struct Api {
-    /// Path of the library.
-    pub path: PathBuf,
-    /// Version that the library reports.
-    pub version: u32,
-    subscribe: sys::Subscribe,
-    register: sys::RegisterCallbacks,
-    enable: sys::Enable,
-    disable: Option<sys::Enable>,
-    subscribe_named: Option<sys::SubscribeNamed>,
-    unsubscribe: Option<sys::Unsubscribe>,
-    flush_all: sys::FlushAll,
-    next_record: sys::GetNextRecord,
-    timestamp: Option<sys::GetTimestamp>,
-    dropped: Option<sys::GetDropped>,
-    set_attribute: Option<sys::SetAttribute>,
-    enable_runtime: Option<sys::EnableCall>,
-    enable_driver: Option<sys::EnableCall>,
-    enable_callback: Option<sys::EnableCallback>,
-    all_sync: Option<sys::SetFlag>,
-    hardware: Option<sys::SetFlag>,
-    callback_name: Option<sys::GetCallbackName>,
-    graph_node_id: Option<sys::GetGraphNodeId>,
-    result_string: Option<sys::GetResultString>,
-}
-
 /// Looks up one function; the type is the caller's word for what the library declares.
 macro_rules! symbol {
     ($handle:expr, $name:literal, $type:ty) => {{
         // SAFETY: the handle is open, the name ends in NUL, and a function pointer is as wide as an object pointer
         // on every system CUPTI runs on.
         unsafe {
-            let found = libc::dlsym($handle, concat!($name, "\0").as_ptr().cast::<c_char>());
-            if found.is_null() { None } else { Some(std::mem::transmute::<*mut c_void, $type>(found)) }
+            let function = libc::dlsym($handle, concat!($name, "\0").as_ptr().cast::<c_char>());
+            if function.is_null() { None } else { Some(std::mem::transmute::<*mut c_void, $type>(function)) }
         }
     }};
 }
 
 pub mod pm;
 
-macro_rules! required {
-    ($handle:expr, $name:literal, $type:ty) => {
-        symbol!($handle, $name, $type).ok_or(Failure::Lacks($name))?
+/// Declares the functions of CUPTI, with their names and parameters: required ones, and those that a version may lack. All return a code.
+macro_rules! functions {
+    (required { $($need:ident = $need_name:literal($($need_type:ty),*),)* } optional { $($may:ident = $may_name:literal($($may_type:ty),*),)* }) => {
+        /// An opened CUPTI.
+        pub struct Api {
+            /// Path of the library.
+            pub path: PathBuf,
+            /// Version that the library reports.
+            pub version: u32,
+            $($need: unsafe extern "C" fn($($need_type),*) -> u32,)*
+            $($may: Option<unsafe extern "C" fn($($may_type),*) -> u32>,)*
+        }
+
+        impl Api {
+            /// Finds the functions of an open library.
+            fn find(handle: *mut c_void, path: &Path) -> Result<Self, Failure> {
+                Ok(Self {
+                    path: path.to_path_buf(),
+                    version: 0,
+                    $($need: symbol!(handle, $need_name, unsafe extern "C" fn($($need_type),*) -> u32)
+                        .ok_or(Failure::Lacks($need_name))?,)*
+                    $($may: symbol!(handle, $may_name, unsafe extern "C" fn($($may_type),*) -> u32),)*
+                })
+            }
+        }
     };
+}
+
+functions! {
+    required {
+        get_version = "cuptiGetVersion"(*mut u32),
+        subscribe = "cuptiSubscribe"(*mut *mut c_void, sys::Callback, *mut c_void),
+        register = "cuptiActivityRegisterCallbacks"(sys::BufferRequested, sys::BufferCompleted),
+        enable = "cuptiActivityEnable"(u32),
+        flush_all = "cuptiActivityFlushAll"(u32),
+        next_record = "cuptiActivityGetNextRecord"(*mut u8, usize, *mut *mut u8),
+    }
+    optional {
+        disable = "cuptiActivityDisable"(u32),
+        subscribe_named = "cuptiSubscribe_v2"(*mut *mut c_void, sys::Callback, *mut c_void, *mut sys::SubscriberParams),
+        unsubscribe = "cuptiUnsubscribe"(*mut c_void),
+        timestamp = "cuptiGetTimestamp"(*mut u64),
+        dropped = "cuptiActivityGetNumDroppedRecords"(*mut c_void, u32, *mut usize),
+        set_attribute = "cuptiActivitySetAttribute"(u32, *mut usize, *mut c_void),
+        enable_runtime = "cuptiActivityEnableRuntimeApi"(u32, u8),
+        enable_driver = "cuptiActivityEnableDriverApi"(u32, u8),
+        enable_callback = "cuptiEnableCallback"(u32, *mut c_void, u32, u32),
+        hardware = "cuptiActivityEnableHWTrace"(u8),
+        all_sync = "cuptiActivityEnableAllSyncRecords"(u8),
+        callback_name = "cuptiGetCallbackName"(u32, u32, *mut *const c_char),
+        graph_node_id = "cuptiGetGraphNodeId"(*mut c_void, *mut u64),
+        result_string = "cuptiGetResultString"(u32, *mut *const c_char),
+    }
 }
 
 impl Api {
     /// Opens the CUPTI at `path`.
     pub fn open(path: &Path) -> Result<Self, Failure> {
-        let handle = load_path(path)?;
-        let get_version = required!(handle, "cuptiGetVersion", sys::GetVersion);
-        let mut version = 0;
-        let result_string = symbol!(handle, "cuptiGetResultString", sys::GetResultString);
+        let mut api = Self::find(load_path(path)?, path)?;
         // SAFETY: the function writes one u32.
-        let code = unsafe { get_version(&raw mut version) };
-        if code != sys::SUCCESS {
-            let text = words(result_string, code);
-            return Err(Failure::Refused { call: "cuptiGetVersion", code, text });
+        let code = unsafe { (api.get_version)(&raw mut api.version) };
+        api.check("cuptiGetVersion", code)?;
+        if let Some(loaded) = loaded_path(api.get_version as *const c_void) {
+            api.path = loaded;
         }
-        Ok(Self {
-            path: loaded_path(get_version as *const c_void).unwrap_or_else(|| path.to_path_buf()),
-            version,
-            subscribe: required!(handle, "cuptiSubscribe", sys::Subscribe),
-            register: required!(handle, "cuptiActivityRegisterCallbacks", sys::RegisterCallbacks),
-            enable: required!(handle, "cuptiActivityEnable", sys::Enable),
-            disable: symbol!(handle, "cuptiActivityDisable", sys::Enable),
-            subscribe_named: symbol!(handle, "cuptiSubscribe_v2", sys::SubscribeNamed),
-            unsubscribe: symbol!(handle, "cuptiUnsubscribe", sys::Unsubscribe),
-            flush_all: required!(handle, "cuptiActivityFlushAll", sys::FlushAll),
-            next_record: required!(handle, "cuptiActivityGetNextRecord", sys::GetNextRecord),
-            timestamp: symbol!(handle, "cuptiGetTimestamp", sys::GetTimestamp),
-            dropped: symbol!(handle, "cuptiActivityGetNumDroppedRecords", sys::GetDropped),
-            set_attribute: symbol!(handle, "cuptiActivitySetAttribute", sys::SetAttribute),
-            enable_runtime: symbol!(handle, "cuptiActivityEnableRuntimeApi", sys::EnableCall),
-            enable_driver: symbol!(handle, "cuptiActivityEnableDriverApi", sys::EnableCall),
-            enable_callback: symbol!(handle, "cuptiEnableCallback", sys::EnableCallback),
-            hardware: symbol!(handle, "cuptiActivityEnableHWTrace", sys::SetFlag),
-            all_sync: symbol!(handle, "cuptiActivityEnableAllSyncRecords", sys::SetFlag),
-            callback_name: symbol!(handle, "cuptiGetCallbackName", sys::GetCallbackName),
-            graph_node_id: symbol!(handle, "cuptiGetGraphNodeId", sys::GetGraphNodeId),
-            result_string,
-        })
+        Ok(api)
     }
 
     fn check(&self, call: &'static str, code: u32) -> Result<(), Failure> {

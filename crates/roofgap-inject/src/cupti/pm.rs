@@ -73,11 +73,11 @@ impl PmLibrary {
     fn find(&self, name: &'static str) -> Result<Call, Failure> {
         // SAFETY: the handle is open; every function of this interface takes one pointer to its struct.
         unsafe {
-            let found = libc::dlsym(self.handle, name.as_ptr().cast::<c_char>());
-            if found.is_null() {
+            let function = libc::dlsym(self.handle, name.as_ptr().cast::<c_char>());
+            if function.is_null() {
                 return Err(Failure::Lacks(name.trim_end_matches('\0')));
             }
-            Ok(std::mem::transmute::<*mut c_void, Call>(found))
+            Ok(std::mem::transmute::<*mut c_void, Call>(function))
         }
     }
 
@@ -131,7 +131,7 @@ impl PmLibrary {
         for metric in wanted {
             metrics.push((*metric).to_owned());
             match self.one_pass(chip[3], &available, &metrics) {
-                Ok(Some(found)) => best = Some(found),
+                Ok(Some(configured)) => best = Some(configured),
                 Ok(None) => drop(metrics.pop()),
                 Err(error) => {
                     metrics.pop();

@@ -41,24 +41,7 @@ pub type BufferCompleted = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize
 pub type Callback = unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void);
 
 pub type GetVersion = unsafe extern "C" fn(*mut u32) -> u32;
-pub type GetTimestamp = unsafe extern "C" fn(*mut u64) -> u32;
-pub type Subscribe = unsafe extern "C" fn(*mut *mut c_void, Callback, *mut c_void) -> u32;
-pub type RegisterCallbacks = unsafe extern "C" fn(BufferRequested, BufferCompleted) -> u32;
-pub type Enable = unsafe extern "C" fn(u32) -> u32;
-pub type FlushAll = unsafe extern "C" fn(u32) -> u32;
-pub type GetNextRecord = unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> u32;
-pub type GetDropped = unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32;
-pub type SetAttribute = unsafe extern "C" fn(u32, *mut usize, *mut c_void) -> u32;
-pub type EnableCall = unsafe extern "C" fn(u32, u8) -> u32;
-pub type GetCallbackName = unsafe extern "C" fn(u32, u32, *mut *const c_char) -> u32;
 pub type GetResultString = unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
-pub type EnableCallback = unsafe extern "C" fn(u32, *mut c_void, u32, u32) -> u32;
-pub type SetFlag = unsafe extern "C" fn(u8) -> u32;
-pub type GetGraphNodeId = unsafe extern "C" fn(*mut c_void, *mut u64) -> u32;
-
-pub type SubscribeNamed =
-    unsafe extern "C" fn(*mut *mut c_void, Callback, *mut c_void, *mut SubscriberParams) -> u32;
-pub type Unsubscribe = unsafe extern "C" fn(*mut c_void) -> u32;
 
 /// Parameters of `cuptiSubscribe_v2`, as far as CUPTI 13.0 has them.
 #[repr(C)]

@@ -157,13 +157,13 @@ fn python_packages() -> String {
     let roots = std::env::split_paths(&path).filter_map(|folder| Some(folder.parent()?.join("lib")));
     let site = |entry: std::fs::DirEntry| entry.path().join("site-packages/torch/lib/libtorch.so");
     let libraries = roots.flat_map(|lib| std::fs::read_dir(lib).into_iter().flatten().flatten().map(site));
-    let found: Vec<PathBuf> = libraries.filter(|library| library.exists()).collect();
-    found.iter().map(|library| format!("\n0-1 r-xp 0 0:0 0 {}\n", library.display())).collect()
+    let torch: Vec<PathBuf> = libraries.filter(|library| library.exists()).collect();
+    torch.iter().map(|library| format!("\n0-1 r-xp 0 0:0 0 {}\n", library.display())).collect()
 }
 
 /// Makes a collector of every device that can be sampled.
 fn collectors(library: &PmLibrary, interval_ns: u64) -> Result<Vec<(PmConfig, PmRun)>, SampleError> {
-    let mut found = Vec::new();
+    let mut collectors = Vec::new();
     let mut why = SampleError::NoDevice;
     for device in 0..library.devices() {
         let config = library.configure(device, &METRICS);
@@ -172,11 +172,11 @@ fn collectors(library: &PmLibrary, interval_ns: u64) -> Result<Vec<(PmConfig, Pm
             Ok((config, run))
         });
         match collector {
-            Ok(collector) => found.push(collector),
+            Ok(collector) => collectors.push(collector),
             Err(failure) => why = SampleError::Refused(failure),
         }
     }
-    if found.is_empty() { Err(why) } else { Ok(found) }
+    if collectors.is_empty() { Err(why) } else { Ok(collectors) }
 }
 
 /// A sampler and its capture.

@@ -7,9 +7,6 @@ use std::ptr;
 
 type Status = c_int;
 type Handle = *mut c_void;
-type GetNumber = unsafe extern "C" fn(Handle, *mut c_uint) -> Status;
-type GetNumberOf = unsafe extern "C" fn(Handle, c_uint, *mut c_uint) -> Status;
-type GetLong = unsafe extern "C" fn(Handle, *mut c_ulonglong) -> Status;
 type GetText = unsafe extern "C" fn(Handle, *mut c_char, c_uint) -> Status;
 
 const SUCCESS: Status = 0;
@@ -25,6 +22,51 @@ const GPM_ROOM: usize = 512;
 
 /// Most processes of a device that are listed.
 const MOST_PROCESSES: usize = 64;
+
+/// A number that NVML has of a device.
+pub struct Quantity {
+    /// Field of a line of vitals.
+    pub field: &'static str,
+    /// Function of NVML.
+    function: &'static CStr,
+    form: Form,
+}
+
+/// Parameter and value of a function.
+enum Form {
+    /// A 32-bit value.
+    Short,
+    /// A 32-bit value of this kind.
+    ShortOf(c_uint),
+    /// A 64-bit value.
+    Long,
+}
+
+impl Quantity {
+    const fn new(field: &'static str, function: &'static CStr, form: Form) -> Self {
+        Self { field, function, form }
+    }
+}
+
+/// Highest clock of the multiprocessors, power limit in force and default one.
+pub const LIMITS: [Quantity; 3] = [
+    Quantity::new("max_sm_mhz", c"nvmlDeviceGetMaxClockInfo", Form::ShortOf(1)),
+    Quantity::new("limit_mw", c"nvmlDeviceGetEnforcedPowerLimit", Form::Short),
+    Quantity::new("default_limit_mw", c"nvmlDeviceGetPowerManagementDefaultLimit", Form::Short),
+];
+
+/// Clocks, and the reasons why they are below the highest, a bit each.
+pub const CLOCKS: [Quantity; 3] = [
+    Quantity::new("sm_mhz", c"nvmlDeviceGetClockInfo", Form::ShortOf(1)),
+    Quantity::new("memory_mhz", c"nvmlDeviceGetClockInfo", Form::ShortOf(2)),
+    Quantity::new("reasons", c"nvmlDeviceGetCurrentClocksThrottleReasons", Form::Long),
+];
+
+/// Energy since the driver was loaded.
+pub const ENERGY: Quantity = Quantity::new("energy_mj", c"nvmlDeviceGetTotalEnergyConsumption", Form::Long);
+
+/// Temperature.
+pub const CELSIUS: Quantity = Quantity::new("celsius", c"nvmlDeviceGetTemperature", Form::ShortOf(0));
 
 /// An opened NVML.
 pub struct Nvml {
@@ -102,8 +144,6 @@ pub struct Gpm(Box<GpmRequest>);
 /// A process that has a context on a device.
 pub struct GpuProcess {
     pub pid: u32,
-    /// Memory, bytes; `None` where the driver hides it.
-    pub bytes: Option<u64>,
     /// Highest share of the time in which it used the multiprocessors since the last question, %.
     pub sm_pct: Option<u32>,
 }
@@ -139,33 +179,39 @@ impl Nvml {
         };
         // SAFETY: writes one number.
         unsafe { number(&raw mut count) };
-        let mut found = Vec::new();
+        let mut gpus = Vec::new();
         for at in 0..count {
             let mut handle = ptr::null_mut();
             // SAFETY: writes one handle.
             if unsafe { by_index(at, &raw mut handle) } == SUCCESS {
-                found.push(Gpu(handle));
+                gpus.push(Gpu(handle));
             }
         }
-        if found.is_empty() { Err(SampleError::NoDevice) } else { Ok(found) }
+        if gpus.is_empty() { Err(SampleError::NoDevice) } else { Ok(gpus) }
     }
 
-    fn number(&self, ask: Option<GetNumber>, gpu: Gpu) -> Option<u32> {
-        let mut value = 0;
-        // SAFETY: writes one number.
-        (unsafe { ask?(gpu.0, &raw mut value) } == SUCCESS).then_some(value)
-    }
-
-    fn number_of(&self, ask: Option<GetNumberOf>, gpu: Gpu, what: u32) -> Option<u32> {
-        let mut value = 0;
-        // SAFETY: writes one number.
-        (unsafe { ask?(gpu.0, what, &raw mut value) } == SUCCESS).then_some(value)
-    }
-
-    fn long(&self, ask: Option<GetLong>, gpu: Gpu) -> Option<u64> {
-        let mut value = 0;
-        // SAFETY: writes one number.
-        (unsafe { ask?(gpu.0, &raw mut value) } == SUCCESS).then_some(value)
+    /// Returns a number of a device; `None` where this driver or device has none.
+    pub fn value(&self, gpu: Gpu, quantity: &Quantity) -> Option<u64> {
+        type Short = unsafe extern "C" fn(Handle, *mut c_uint) -> Status;
+        type ShortOf = unsafe extern "C" fn(Handle, c_uint, *mut c_uint) -> Status;
+        type Long = unsafe extern "C" fn(Handle, *mut c_ulonglong) -> Status;
+        let (mut short, mut long) = (0, 0);
+        // SAFETY: the handle is open; each function has the type of its form, and writes one number of it.
+        let status = unsafe {
+            let function = libc::dlsym(self.library, quantity.function.as_ptr());
+            if function.is_null() {
+                return None;
+            }
+            match quantity.form {
+                Form::Short => std::mem::transmute::<*mut c_void, Short>(function)(gpu.0, &raw mut short),
+                Form::ShortOf(kind) => {
+                    std::mem::transmute::<*mut c_void, ShortOf>(function)(gpu.0, kind, &raw mut short)
+                }
+                Form::Long => std::mem::transmute::<*mut c_void, Long>(function)(gpu.0, &raw mut long),
+            }
+        };
+        // Only one of them was written.
+        (status == SUCCESS).then_some(u64::from(short) | long)
     }
 
     fn text(&self, ask: Option<GetText>, gpu: Gpu) -> Option<String> {
@@ -187,18 +233,6 @@ impl Nvml {
         self.text(symbol!(self.library, "nvmlDeviceGetUUID", GetText), gpu)
     }
 
-    /// Returns the highest clock of the multiprocessors, MHz.
-    pub fn max_sm_mhz(&self, gpu: Gpu) -> Option<u32> {
-        self.number_of(symbol!(self.library, "nvmlDeviceGetMaxClockInfo", GetNumberOf), gpu, 1)
-    }
-
-    /// Returns the power limit in force and the default one, mW.
-    pub fn limits_mw(&self, gpu: Gpu) -> (Option<u32>, Option<u32>) {
-        let enforced = symbol!(self.library, "nvmlDeviceGetEnforcedPowerLimit", GetNumber);
-        let default = symbol!(self.library, "nvmlDeviceGetPowerManagementDefaultLimit", GetNumber);
-        (self.number(enforced, gpu), self.number(default, gpu))
-    }
-
     /// Returns true for a device that is divided into instances.
     pub fn is_mig(&self, gpu: Gpu) -> bool {
         type Mode = unsafe extern "C" fn(Handle, *mut c_uint, *mut c_uint) -> Status;
@@ -206,22 +240,6 @@ impl Nvml {
         let (mut current, mut pending) = (0, 0);
         // SAFETY: writes two numbers.
         unsafe { ask(gpu.0, &raw mut current, &raw mut pending) == SUCCESS && current == 1 }
-    }
-
-    /// Returns the energy since the driver was loaded, mJ.
-    pub fn energy_mj(&self, gpu: Gpu) -> Option<u64> {
-        self.long(symbol!(self.library, "nvmlDeviceGetTotalEnergyConsumption", GetLong), gpu)
-    }
-
-    /// Returns the clock of the multiprocessors and that of the memory, MHz.
-    pub fn clocks_mhz(&self, gpu: Gpu) -> (Option<u32>, Option<u32>) {
-        let ask = symbol!(self.library, "nvmlDeviceGetClockInfo", GetNumberOf);
-        (self.number_of(ask, gpu, 1), self.number_of(ask, gpu, 2))
-    }
-
-    /// Returns the reasons why the clock is below the highest, a bit each.
-    pub fn reasons(&self, gpu: Gpu) -> Option<u64> {
-        self.long(symbol!(self.library, "nvmlDeviceGetCurrentClocksThrottleReasons", GetLong), gpu)
     }
 
     /// Returns the power over the last second and now, mW.
@@ -239,29 +257,6 @@ impl Nvml {
         }
     }
 
-    /// Returns the temperature, degrees Celsius.
-    pub fn celsius(&self, gpu: Gpu) -> Option<u32> {
-        self.number_of(symbol!(self.library, "nvmlDeviceGetTemperature", GetNumberOf), gpu, 0)
-    }
-
-    /// Returns the share of the last time in which a kernel ran, %.
-    pub fn utilisation_pct(&self, gpu: Gpu) -> Option<u32> {
-        type Ask = unsafe extern "C" fn(Handle, *mut [u32; 2]) -> Status;
-        let mut rates = [0; 2];
-        let ask = symbol!(self.library, "nvmlDeviceGetUtilizationRates", Ask)?;
-        // SAFETY: writes two numbers.
-        (unsafe { ask(gpu.0, &raw mut rates) } == SUCCESS).then_some(rates[0])
-    }
-
-    /// Returns the memory in use, bytes.
-    pub fn used_bytes(&self, gpu: Gpu) -> Option<u64> {
-        type Ask = unsafe extern "C" fn(Handle, *mut [u64; 3]) -> Status;
-        let mut memory = [0; 3];
-        let ask = symbol!(self.library, "nvmlDeviceGetMemoryInfo", Ask)?;
-        // SAFETY: writes three numbers: total, free, used.
-        (unsafe { ask(gpu.0, &raw mut memory) } == SUCCESS).then_some(memory[2])
-    }
-
     /// Takes the first sample of the counters of a device; `None` where it has none: before Hopper, and in parts (MIG).
     pub fn gpm(&self, gpu: Gpu) -> Option<Gpm> {
         type Support = unsafe extern "C" fn(Handle, *mut [u32; 2]) -> Status;
@@ -277,15 +272,16 @@ impl Nvml {
         let alloc = symbol!(self.library, "nvmlGpmSampleAlloc", Alloc)?;
         let none = GpmMetric { id: 0, status: SUCCESS, value: 0.0, names: [ptr::null(); 3] };
         let (version, count) = (1, GPM_METRICS.len() as u32);
-        let mut own = GpmRequest { version, count, samples: [ptr::null_mut(); 2], metrics: [none; GPM_ROOM] };
-        own.metrics.iter_mut().zip(GPM_METRICS).for_each(|(metric, id)| metric.id = id);
-        for sample in &mut own.samples {
+        let mut request =
+            GpmRequest { version, count, samples: [ptr::null_mut(); 2], metrics: [none; GPM_ROOM] };
+        request.metrics.iter_mut().zip(GPM_METRICS).for_each(|(metric, id)| metric.id = id);
+        for sample in &mut request.samples {
             // SAFETY: writes one handle. The samples stay for the life of the process.
             if unsafe { alloc(sample) } != SUCCESS {
                 return None;
             }
         }
-        self.gpm_sample(gpu, own.samples[0]).then(|| Gpm(Box::new(own)))
+        self.gpm_sample(gpu, request.samples[0]).then(|| Gpm(Box::new(request)))
     }
 
     fn gpm_sample(&self, gpu: Gpu, sample: Handle) -> bool {
@@ -297,15 +293,15 @@ impl Nvml {
 
     /// Returns the utilisations since the last call, %: multiprocessors, tensor pipes, DRAM bandwidth.
     /// `None` where no sample could be taken.
-    pub fn gpm_pct(&self, gpu: Gpu, Gpm(own): &mut Gpm) -> Option<[Option<f64>; 3]> {
+    pub fn gpm_pct(&self, gpu: Gpu, Gpm(request): &mut Gpm) -> Option<[Option<f64>; 3]> {
         type Get = unsafe extern "C" fn(*mut GpmRequest) -> Status;
         let get = symbol!(self.library, "nvmlGpmMetricsGet", Get)
-            .filter(|_| self.gpm_sample(gpu, own.samples[1]))?;
+            .filter(|_| self.gpm_sample(gpu, request.samples[1]))?;
         // SAFETY: reads the samples, and writes `count` metrics, for which there is room.
-        let asked = unsafe { get(&raw mut **own) };
-        own.samples.swap(0, 1);
+        let asked = unsafe { get(&raw mut **request) };
+        request.samples.swap(0, 1);
         let value = |at: usize| {
-            let metric = &own.metrics[at];
+            let metric = &request.metrics[at];
             // A sample that came too soon has no number.
             let value = (asked == SUCCESS && metric.status == SUCCESS).then_some(metric.value);
             value.filter(|value| value.is_finite())
@@ -317,11 +313,11 @@ impl Nvml {
     pub fn processes(&self, gpu: Gpu, since_us: u64) -> Option<Vec<GpuProcess>> {
         type List = unsafe extern "C" fn(Handle, *mut c_uint, *mut ProcessInfo) -> Status;
         type Use = unsafe extern "C" fn(Handle, *mut ProcessUse, *mut c_uint, c_ulonglong) -> Status;
-        let mut found = [ProcessInfo::default(); MOST_PROCESSES];
-        let mut count = found.len() as c_uint;
+        let mut infos = [ProcessInfo::default(); MOST_PROCESSES];
+        let mut count = infos.len() as c_uint;
         let ask = symbol!(self.library, "nvmlDeviceGetComputeRunningProcesses_v3", List)?;
         // SAFETY: writes at most `count` rows.
-        if unsafe { ask(gpu.0, &raw mut count, found.as_mut_ptr()) } != SUCCESS {
+        if unsafe { ask(gpu.0, &raw mut count, infos.as_mut_ptr()) } != SUCCESS {
             return None;
         }
         let mut used = [ProcessUse::default(); 4 * MOST_PROCESSES];
@@ -330,15 +326,14 @@ impl Nvml {
         // SAFETY: writes at most `uses` rows.
         let asked = ask.map(|ask| unsafe { ask(gpu.0, used.as_mut_ptr(), &raw mut uses, since_us) });
         let used = used.get(..uses as usize).filter(|_| asked == Some(SUCCESS));
-        let found = found.iter().take(count as usize).map(|process| GpuProcess {
+        let infos = infos.iter().take(count as usize).map(|process| GpuProcess {
             pid: process.pid,
-            bytes: Some(process.bytes).filter(|bytes| *bytes != u64::MAX),
             // The driver fills in what is newer, and leaves the rest of its ring as it was.
             sm_pct: used.map(|rows| {
-                let own = rows.iter().filter(|row| row.pid == process.pid && row.at_us > since_us);
-                own.map(|row| row.sm).max().unwrap_or(0)
+                let of_process = rows.iter().filter(|row| row.pid == process.pid && row.at_us > since_us);
+                of_process.map(|row| row.sm).max().unwrap_or(0)
             }),
         });
-        Some(found.collect())
+        Some(infos.collect())
     }
 }

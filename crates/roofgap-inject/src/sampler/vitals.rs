@@ -4,7 +4,7 @@
 //! names the fields.
 
 use super::SampleError;
-use super::nvml::{Gpm, Gpu, GpuProcess, Nvml};
+use super::nvml::{CELSIUS, CLOCKS, ENERGY, Gpm, Gpu, GpuProcess, LIMITS, Nvml, Quantity};
 use crate::collector::now;
 use std::fmt::{Display, Write as _};
 use std::fs::File;
@@ -63,6 +63,11 @@ impl Line {
         self
     }
 
+    /// Reads values of a device and adds them.
+    fn read(self, nvml: &Nvml, gpu: Gpu, quantities: &[Quantity]) -> Self {
+        quantities.iter().fold(self, |line, quantity| line.with(quantity.field, nvml.value(gpu, quantity)))
+    }
+
     fn end(self) -> String {
         self.0 + "}"
     }
@@ -113,13 +118,10 @@ pub fn run(path: &Path, activity: bool, is_over: &(dyn Fn() -> bool + Sync)) -> 
 /// Describes the devices.
 fn head(nvml: &Nvml, gpus: &[Gpu]) -> String {
     let device = |(at, gpu): (usize, &Gpu)| {
-        let (limit, default) = nvml.limits_mw(*gpu);
         Line(format!("{{\"device\":{at}"))
             .with("uuid", nvml.uuid(*gpu).as_deref().map(quoted))
             .with("name", nvml.name(*gpu).as_deref().map(quoted))
-            .with("max_sm_mhz", nvml.max_sm_mhz(*gpu))
-            .with("limit_mw", limit)
-            .with("default_limit_mw", default)
+            .read(nvml, *gpu, &LIMITS)
             .with("mig", nvml.is_mig(*gpu).then_some(true))
             .end()
     };
@@ -145,11 +147,11 @@ fn sample(
         let time = Instant::now();
         if time >= energy {
             let before = now();
-            let value = nvml.energy_mj(gpu);
+            let value = nvml.value(gpu, &ENERGY);
             let changed = value != last_energy && value.is_some();
             if changed {
                 // The time of the change is between the last reading and this one.
-                sink.put(&Line::at(before, device).with("energy_mj", value).end());
+                sink.put(&Line::at(before, device).with(ENERGY.field, value).end());
                 last_energy = value;
             }
             energy = Instant::now() + if changed || value.is_none() { QUIET } else { POLL };
@@ -157,9 +159,7 @@ fn sample(
         if time >= fast {
             let [average, instant] = nvml.power_mw(gpu);
             let line = Line::at(now(), device).with("power_mw", average).with("instant_mw", instant);
-            let (sm, memory) = nvml.clocks_mhz(gpu);
-            let line = line.with("sm_mhz", sm).with("memory_mhz", memory);
-            sink.put(&line.with("reasons", nvml.reasons(gpu)).end());
+            sink.put(&line.read(nvml, gpu, &CLOCKS).end());
             fast = time + FAST;
         }
         // What takes long waits until the energy counter has just changed.
@@ -175,10 +175,8 @@ fn sample(
             active = time + ACTIVITY;
         }
         if time >= slow && is_quiet {
-            let line = Line::at(now(), device).with("celsius", nvml.celsius(gpu));
-            let line = line.with("busy_pct", nvml.utilisation_pct(gpu));
-            let line = line.with("used_bytes", nvml.used_bytes(gpu));
-            let processes = nvml.processes(gpu, since_us).map(|found| list(&found));
+            let line = Line::at(now(), device).read(nvml, gpu, &[CELSIUS]);
+            let processes = nvml.processes(gpu, since_us).map(|users| list(&users));
             since_us = now() / 1_000;
             sink.put(&line.with("processes", processes).end());
             slow = time + SLOW;
@@ -188,27 +186,25 @@ fn sample(
         std::thread::sleep(next.saturating_duration_since(done).min(FAST));
     }
     // The last part of the energy, and of the clocks.
-    let line = Line::at(now(), device).with("energy_mj", nvml.energy_mj(gpu));
-    sink.put(&line.end());
+    sink.put(&Line::at(now(), device).read(nvml, gpu, &[ENERGY]).end());
 }
 
 /// Lists processes.
-fn list(found: &[GpuProcess]) -> String {
+fn list(users: &[GpuProcess]) -> String {
     let line = |process: &GpuProcess| {
-        let who = whose(process.pid);
+        let who = name_and_origin(process.pid);
         Line(format!("{{\"pid\":{}", process.pid))
-            .with("bytes", process.bytes)
             .with("sm_pct", process.sm_pct)
             .with("name", who.as_ref().map(|(name, _)| quoted(name)))
-            .with("own", who.map(|(_, own)| own))
+            .with("own", who.map(|(_, is_ours)| is_ours))
             .end()
     };
-    format!("[{}]", found.iter().map(line).collect::<Vec<_>>().join(","))
+    format!("[{}]", users.iter().map(line).collect::<Vec<_>>().join(","))
 }
 
 /// Returns the name of a process, and whether the parent of this process started it; `None` for one that cannot be seen from here, such
 /// as one outside of a container, whose number may be that of another process here.
-fn whose(pid: u32) -> Option<(String, bool)> {
+fn name_and_origin(pid: u32) -> Option<(String, bool)> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     if let Ok(open) = std::fs::read_dir(format!("/proc/{pid}/fd")) {
         let mut open = open.flatten().filter_map(|file| std::fs::read_link(file.path()).ok());

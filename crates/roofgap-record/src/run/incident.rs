@@ -83,7 +83,7 @@ impl Trigger {
 }
 
 /// An incident and its run, or why it could not be kept.
-pub type Kept<'a> = Result<(&'a Incident, &'a Path), Error>;
+pub type Kept = Result<(Incident, PathBuf), Error>;
 
 /// Keeps moments of a watched program until `is_over`. `signalled` tells whether a signal has come since it was last asked. `tell` gets each
 /// incident and its run, or why it could not be kept.
@@ -92,9 +92,21 @@ pub fn record_incidents(
     triggers: &Triggers,
     is_over: &mut dyn FnMut() -> bool,
     signalled: &dyn Fn() -> bool,
-    tell: &mut dyn FnMut(Kept<'_>),
+    tell: &mut dyn FnMut(Kept),
 ) -> Result<(), Error> {
-    let mut recorder = Recorder::new(props, triggers)?;
+    let mut recorder = Recorder {
+        props,
+        steps: StepWatch::new(triggers.slow, triggers.hang),
+        log: triggers.line.as_ref().map(|(path, text)| LogTail::at_end(path, text)),
+        processes: Vec::new(),
+        looked: Instant::now(),
+        samplers: Vec::new(),
+        sampled_since: Instant::now(),
+        sampler_folders: 0,
+        kept: VecDeque::new(),
+        refused: 0,
+    };
+    recorder.begin_samples()?;
     while !is_over() {
         std::thread::sleep(LOOK);
         recorder.tend()?;
@@ -102,10 +114,7 @@ pub fn record_incidents(
             signalled().then(|| Trigger::new(IncidentTrigger::Signal, "a signal asked for it".into()));
         let happened = signal.or_else(|| recorder.look());
         if let Some(trigger) = happened.filter(|_| recorder.may_keep()) {
-            match recorder.keep(trigger) {
-                Ok((incident, run)) => tell(Ok((&incident, &run))),
-                Err(error) => tell(Err(error)),
-            }
+            tell(recorder.keep(trigger));
         }
     }
     Ok(())
@@ -115,43 +124,30 @@ struct Recorder<'a> {
     props: &'a CaptureProps,
     steps: StepWatch,
     log: Option<LogTail>,
-    /// Processes with a collector, and the time of the last look.
-    processes: (Vec<WatchedProcess>, Instant),
-    /// The samplers, their files from before, and the time of their start.
-    samplers: Samplers,
-    earlier: Option<Samplers>,
+    /// Processes with a collector, and the time of the last look for them.
+    processes: Vec<WatchedProcess>,
+    looked: Instant,
+    /// The running samplers last, after those of before whose files are kept.
+    samplers: Vec<Samplers>,
     sampled_since: Instant,
-    number: u64,
+    sampler_folders: u64,
+    /// Times of the incidents of the last hour.
     kept: VecDeque<Instant>,
+    /// Triggers since the last incident that were not kept.
     refused: u64,
 }
 
-impl<'a> Recorder<'a> {
-    fn new(props: &'a CaptureProps, triggers: &'a Triggers) -> Result<Self, Error> {
-        let log = triggers.line.as_ref().map(|(path, text)| LogTail::at_end(path, text));
-        Ok(Self {
-            props,
-            steps: StepWatch::new(triggers.slow, triggers.hang),
-            log,
-            processes: (Vec::new(), Instant::now()),
-            samplers: Samplers::begin(props, "ring-0")?,
-            earlier: None,
-            sampled_since: Instant::now(),
-            number: 0,
-            kept: VecDeque::new(),
-            refused: 0,
-        })
-    }
-
+impl Recorder<'_> {
     /// Begins new files of the samplers from time to time, and turns the recording on again where a capture has turned it off.
     fn tend(&mut self) -> Result<(), Error> {
         if self.sampled_since.elapsed() < SAMPLES {
             return Ok(());
         }
-        let mut ended = self.begin_samples()?;
+        self.begin_samples()?;
+        let running = self.samplers.len() - 1;
+        self.samplers.drain(..running.saturating_sub(1));
         // What was not sampled is said with the next incident, for the samplers of that time.
-        let _ = ended.pause();
-        self.earlier = Some(ended);
+        self.samplers.first_mut().map(Samplers::pause);
         for process in self.props.watched.processes() {
             // A process that does not answer is asked again later.
             let _ = ask_within(&process.socket, "arm", PATIENCE);
@@ -159,21 +155,21 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Starts samplers, and returns those before them.
-    fn begin_samples(&mut self) -> Result<Samplers, Error> {
-        self.number += 1;
+    /// Starts samplers beside those before them.
+    fn begin_samples(&mut self) -> Result<(), Error> {
+        self.samplers.push(Samplers::begin(self.props, &format!("ring-{}", self.sampler_folders))?);
+        self.sampler_folders += 1;
         self.sampled_since = Instant::now();
-        let new = Samplers::begin(self.props, &format!("ring-{}", self.number))?;
-        Ok(std::mem::replace(&mut self.samplers, new))
+        Ok(())
     }
 
     /// Looks for something that happened.
     fn look(&mut self) -> Option<Trigger> {
-        let mut trigger = None;
-        if self.processes.1.elapsed() >= NEW_PROCESSES || self.processes.0.is_empty() {
-            self.processes = (self.props.watched.processes(), Instant::now());
+        if self.looked.elapsed() >= NEW_PROCESSES || self.processes.is_empty() {
+            (self.processes, self.looked) = (self.props.watched.processes(), Instant::now());
         }
-        for process in &self.processes.0 {
+        let mut trigger = None;
+        for process in &self.processes {
             if let Ok(news) = steps(&process.socket, PATIENCE) {
                 let slow = self.steps.judge(process.pid, &news.ended);
                 trigger = trigger.or(slow).or_else(|| self.steps.hang(process.pid, news.open_ns));
@@ -192,7 +188,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Writes the run of an incident.
-    fn keep(&mut self, trigger: Trigger) -> Result<(Incident, PathBuf), Error> {
+    fn keep(&mut self, trigger: Trigger) -> Kept {
         let began = Instant::now();
         self.kept.push_back(began);
         let now = clock::now();
@@ -200,22 +196,22 @@ impl<'a> Recorder<'a> {
         let mut incident = Incident {
             schema: INCIDENT_SCHEMA.to_owned(),
             at: now.to_string(),
-            unix_ns: trigger.step.map_or(unix_ns, |(end, _)| i64::try_from(end).unwrap_or(i64::MAX)),
+            unix_ns: trigger.step.map_or(unix_ns, |(end, _)| signed(end)),
             trigger: trigger.kind,
             what: trigger.what,
-            step_ns: trigger.step.map(|(_, ns)| i64::try_from(ns).unwrap_or(i64::MAX)),
+            step_ns: trigger.step.map(|(_, ns)| signed(ns)),
             dump_ms: 0,
             cause: None,
             processes: Vec::new(),
             notes: Vec::new(),
         };
         if self.refused > 0 {
-            let refused = counted(self.refused, "trigger");
+            let refused = counted(std::mem::take(&mut self.refused), "trigger");
             incident.notes.push(format!("{refused} since the last incident not kept"));
-            self.refused = 0;
         }
-        let mut samplers = Vec::from_iter(self.earlier.take());
-        samplers.push(self.begin_samples()?);
+        self.begin_samples()?;
+        let running = self.samplers.len() - 1;
+        let mut samplers: Vec<Samplers> = self.samplers.drain(..running).collect();
         let props = self.props;
         let fill = |context: &mut PhaseContext<'_>| {
             take_ring(context, props, trigger.kind, &mut incident.notes);
@@ -226,8 +222,7 @@ impl<'a> Recorder<'a> {
             }
             take_account(context, props);
             incident.dump_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let file = context.layout.incident();
-            match write_json(&file, &incident) {
+            match write_json(&context.layout.incident(), &incident) {
                 Ok(()) => check(context),
                 Err(error) => PhaseStatus::failed(error.to_string(), None),
             }
@@ -239,6 +234,10 @@ impl<'a> Recorder<'a> {
         }
         Ok((incident, outcome.run_dir))
     }
+}
+
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
 }
 
 /// Copies what the collector holds of each process into the run directory.
@@ -280,47 +279,48 @@ fn take_ring(
     }
 }
 
-/// Describes the processes below another one.
+/// Describes the processes below another one, but for the samplers, which are processes of this program.
 fn processes(ancestor: i32) -> Vec<IncidentProcess> {
     let all = process::all();
     let mut tree = HashSet::from([ancestor]);
     process::add_descendants(&mut tree, &all);
-    let stacks = stacks_now(ancestor.unsigned_abs());
-    let describe = |process: process::Process| {
-        let pid = process.pid.unsigned_abs();
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let resident =
-            status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
-        let thread = |tid: i32| {
-            let task = process::of(tid)?;
-            let stack = stacks.iter().find(|sample| (sample.0, sample.1) == (pid, tid.unsigned_abs()));
-            let stack = stack.map(|sample| sample.2.clone()).unwrap_or_default();
-            let is_listed = tid == process.pid || !stack.is_empty() || task.state != 'S';
-            let place = fs::read_to_string(format!("/proc/{pid}/task/{tid}/wchan")).unwrap_or_default();
-            is_listed.then(|| IncidentThread {
-                tid: tid.unsigned_abs(),
-                name: task.name,
-                state: task.state.to_string(),
-                waits_in: Some(place).filter(|place| !matches!(place.trim(), "" | "0")),
-                stack,
-            })
-        };
-        IncidentProcess {
-            pid,
-            name: process.name.clone(),
-            resident_bytes: resident.and_then(|kb| Some(kb.parse::<u64>().ok()? * 1024)),
-            threads: tids.filter_map(thread).take(MOST_THREADS).collect(),
-        }
-    };
-    let is_below = |pid: i32| pid != ancestor && tree.contains(&pid);
-    let below = all.into_iter().filter(|process| is_below(process.pid) && !process.is_zombie());
-    // Samplers are processes of this program.
+    tree.remove(&ancestor);
     let program = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
     let this = program("self");
+    let stacks = stacks_now(ancestor.unsigned_abs());
+    let below = all.into_iter().filter(|process| tree.contains(&process.pid) && !process.is_zombie());
     let others = below.filter(|process| program(&process.pid.to_string()) != this);
-    others.take(MOST_PROCESSES).map(describe).collect()
+    others.take(MOST_PROCESSES).map(|process| describe(process, &stacks)).collect()
+}
+
+/// Describes a process, with the threads that do something or whose stack is known.
+fn describe(process: process::Process, stacks: &[(u32, u32, Vec<String>)]) -> IncidentProcess {
+    let pid = process.pid.unsigned_abs();
+    let folder = PathBuf::from(format!("/proc/{pid}"));
+    let read = |file: PathBuf| fs::read_to_string(file).unwrap_or_default();
+    let status = read(folder.join("status"));
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    let tasks = fs::read_dir(folder.join("task")).into_iter().flatten().flatten().map(|task| task.path());
+    let thread = |task: PathBuf| {
+        let tid = task.file_name()?.to_str()?.parse::<u32>().ok()?;
+        let facts = process::find(tid.cast_signed())?;
+        let stack = stacks.iter().find(|sample| (sample.0, sample.1) == (pid, tid));
+        let stack = stack.map(|sample| sample.2.clone()).unwrap_or_default();
+        let is_listed = tid == pid || !stack.is_empty() || facts.state != 'S';
+        is_listed.then(|| IncidentThread {
+            tid,
+            name: facts.name,
+            state: facts.state.to_string(),
+            waits_in: Some(read(task.join("wchan"))).filter(|place| !matches!(place.trim(), "" | "0")),
+            stack,
+        })
+    };
+    IncidentProcess {
+        pid,
+        name: process.name,
+        resident_bytes: resident.and_then(|kb| Some(kb.parse::<u64>().ok()? * 1024)),
+        threads: tasks.filter_map(thread).take(MOST_THREADS).collect(),
+    }
 }
 
 /// Steps of the program so far, by process and kind, and the time of a slow one over the expected one.
@@ -339,19 +339,15 @@ impl StepWatch {
 
     /// Adds the steps of a process. Returns the one that is furthest beyond the time that others of its kind and its tokens explain.
     fn judge(&mut self, pid: i32, ended: &[StepTime]) -> Option<Trigger> {
-        let mut worst: Option<(u64, Trigger)> = None;
+        let mut worst: Option<(u64, StepTime)> = None;
         for step in ended {
             let known = self.known.entry((pid, step.kind)).or_default();
             if let Some(expected) = expected_ns(known, step.tokens)
                 && step.ns as f64 > self.slow * expected as f64
                 && step.ns.saturating_sub(expected) >= LEAST_EXCESS_NS
-                && worst.as_ref().is_none_or(|(excess, _)| step.ns - expected > *excess)
+                && worst.is_none_or(|(excess, _)| step.ns - expected > excess)
             {
-                let shown = |ns: u64| time(i64::try_from(ns).unwrap_or(i64::MAX));
-                let what = format!("a step took {}; {} was expected", shown(step.ns), shown(expected));
-                let step_end = Some((step.begin_ns + step.ns, step.ns));
-                let trigger = Trigger { step: step_end, ..Trigger::new(IncidentTrigger::SlowStep, what) };
-                worst = Some((step.ns - expected, trigger));
+                worst = Some((step.ns - expected, *step));
             }
             known.push_back((step.tokens, step.ns));
             if known.len() > MOST_STEPS {
@@ -361,7 +357,11 @@ impl StepWatch {
         if !ended.is_empty() {
             self.told.retain(|told| *told != pid);
         }
-        worst.map(|(_, trigger)| trigger)
+        let (excess, step) = worst?;
+        let [took, expected] = [step.ns, step.ns - excess].map(|ns| time(signed(ns)));
+        let what = format!("a step took {took}; {expected} was expected");
+        let step = Some((step.begin_ns + step.ns, step.ns));
+        Some(Trigger { step, ..Trigger::new(IncidentTrigger::SlowStep, what) })
     }
 
     /// Returns a step that does not end, once.
@@ -381,7 +381,7 @@ fn expected_ns(known: &VecDeque<(u64, u64)>, tokens: u64) -> Option<u64> {
     if known.len() < LEAST_STEPS {
         return None;
     }
-    let mut times: Vec<i64> = known.iter().map(|(_, ns)| i64::try_from(*ns).unwrap_or(i64::MAX)).collect();
+    let mut times: Vec<i64> = known.iter().map(|(_, ns)| signed(*ns)).collect();
     let mut work: Vec<f64> = known.iter().map(|(tokens, _)| *tokens as f64).collect();
     let (time, usual) = (median(&mut times)?, median_f64(&mut work)?);
     let more = if usual > 0.0 { (tokens as f64 / usual).max(1.0) } else { 1.0 };
@@ -441,9 +441,9 @@ mod tests {
         assert!(watch.judge(1, &usual).is_none());
         assert!(watch.judge(1, &[step(29 * MS, 100)]).is_none(), "less than three times");
         assert!(watch.judge(1, &[step(200 * MS, 2_000)]).is_none(), "a longer prompt");
-        let found = watch.judge(1, &[step(50 * MS, 100), step(90 * MS, 100), step(40 * MS, 100)]).unwrap();
-        assert_eq!(found.step, Some((1_090 * MS, 90 * MS)));
-        assert!(found.what.starts_with("a step took 90.0 ms; 10.0 ms was expected"), "{}", found.what);
+        let slow = watch.judge(1, &[step(50 * MS, 100), step(90 * MS, 100), step(40 * MS, 100)]).unwrap();
+        assert_eq!(slow.step, Some((1_090 * MS, 90 * MS)));
+        assert!(slow.what.starts_with("a step took 90.0 ms; 10.0 ms was expected"), "{}", slow.what);
         assert!(watch.judge(2, &[step(90 * MS, 100)]).is_none(), "another process");
         // Short steps are slow for many reasons that nobody notices.
         let mut short = StepWatch::new(3.0, Duration::from_secs(10));

@@ -42,7 +42,7 @@ impl ProgramFiles {
     /// Describes the files before they are written.
     pub fn planned(config: &Config, layout: &Layout) -> Result<Self, Error> {
         Ok(Self {
-            scripts: Some(Scripts::of(&layout.scripts())),
+            scripts: Some(Scripts::in_folder(&layout.scripts())),
             model_config: model::config_json(config)?.map(|_| layout.model_config()),
         })
     }

@@ -153,7 +153,7 @@ pub fn gather_environment(
         machine: Machine::current(),
         python: python.and_then(|python| python.as_ref().ok().cloned()),
         no_python_because: python.and_then(|python| python.as_ref().err().cloned()),
-        workload_revision: folder.as_deref().and_then(Revision::of),
+        workload_revision: folder.as_deref().and_then(Revision::in_folder),
         variables: recorded_variables(),
     }
 }

@@ -252,22 +252,8 @@ impl Document<'_> {
             .number("ms per token", |s| s.token_ns.map(ms))
             .number("tokens/s", |s| s.tokens_per_s.map(significant))
             .build();
-        let costs = Block::list(self.analysis.stages.iter().filter_map(cost));
-        Section::new("per-run", "Per run").with(Block::table(table)).with(costs)
+        Section::new("per-run", "Per run").with(Block::table(table))
     }
-}
-
-/// States the cost of the tokens of a stage.
-fn cost(stage: &Stage) -> Option<String> {
-    let own = stage.cost.as_ref()?;
-    let parts = [(own.gpu, "time of the GPUs"), (own.energy, "energy")];
-    let parts = parts.iter().filter_map(|(cost, what)| Some(format!("{} for {what}", significant((*cost)?))));
-    Some(format!(
-        "{}: a million tokens cost {}, {}",
-        stage.name,
-        significant(own.million_tokens),
-        joined(parts, ", ")
-    ))
 }
 
 /// States the kernels and their time in the whole trace; `None` where no GPU work was recorded.

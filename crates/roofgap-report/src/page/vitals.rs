@@ -13,23 +13,15 @@ const HEIGHT: f64 = 60.0;
 
 /// Draws the curves of each GPU; `None` without any.
 pub fn curves(trace: &Trace) -> Option<Markup> {
-    if trace.vitals.is_empty() {
-        return None;
-    }
     let (first, last) = trace.span()?;
     let (from, to) = (first + trace.utc_offset, last + trace.utc_offset);
-    let shown = |own: &&GpuVitals| own.states.iter().any(|state| (from..=to).contains(&state.at));
-    let mut gpus = trace.vitals.iter().filter(shown).peekable();
-    gpus.peek()?;
-    let curve = |name: &str,
-                 own: &GpuVitals,
-                 unit: &str,
-                 most: Option<f64>,
-                 value: fn(&GpuState) -> Option<f64>| {
-        let states = own.states.iter().filter(|state| (from..=to).contains(&state.at));
+    type Value = fn(&GpuState) -> Option<f64>;
+    let curve = |vitals: &GpuVitals, name: &str, unit: &str, most: Option<f64>, value: Value| {
+        let states = vitals.states.iter().filter(|state| (from..=to).contains(&state.at));
         let points: Vec<(Ns, f64)> = states.filter_map(|state| Some((state.at, value(state)?))).collect();
         let highest = points.iter().map(|point| point.1).fold(most.unwrap_or(0.0), f64::max);
-        let text = format!("{name} of GPU {}: 0 to {highest:.0} {unit} over {}", own.number, time(to - from));
+        let text =
+            format!("{name} of GPU {}: 0 to {highest:.0} {unit} over {}", vitals.number, time(to - from));
         let path = path(&points, (from, to), highest);
         (!points.is_empty()).then(|| html! {
             figure.steps.curve {
@@ -38,12 +30,12 @@ pub fn curves(trace: &Trace) -> Option<Markup> {
             }
         })
     };
-    Some(html! {
-        @for own in gpus {
-            @if let Some(power) = curve("Power", own, "W", own.limit_w, |state| state.watts) { (power) }
-            @if let Some(clock) = curve("Clock", own, "MHz", own.max_sm_mhz, |state| state.sm_mhz) { (clock) }
-        }
-    })
+    let of_gpu = |vitals: &GpuVitals| {
+        let power = curve(vitals, "Power", "W", vitals.limit_w, |state| state.watts);
+        [power, curve(vitals, "Clock", "MHz", vitals.max_sm_mhz, |state| state.sm_mhz)]
+    };
+    let curves: Vec<Markup> = trace.vitals.iter().flat_map(of_gpu).flatten().collect();
+    (!curves.is_empty()).then(|| html! { @for curve in curves { (curve) } })
 }
 
 /// Returns the line through points, the lowest and the highest of those that fall together.

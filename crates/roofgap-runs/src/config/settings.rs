@@ -56,8 +56,6 @@ sections! {
         pub model: Model,
         /// `hardware`.
         pub hardware: Hardware,
-        /// `cost`.
-        pub cost: Cost,
     }
 
     /// `run`.
@@ -319,14 +317,6 @@ sections! {
         /// Memory bandwidth, GB/s.
         pub bandwidth_gbs: Option<f64>,
     }
-
-    /// `cost`.
-    pub struct Cost {
-        /// Price of a GPU for an hour.
-        pub per_gpu_hour: Option<f64>,
-        /// Price of a kWh.
-        pub per_kwh: Option<f64>,
-    }
 }
 
 /// The load on a server.
@@ -546,7 +536,7 @@ impl Config {
         const NUMBER: &str = "expected a number";
         const ABOVE_0: &str = "expected more than 0";
         const KIND: &str = "workload.kind";
-        let Self { run, workload, load, hardware, cost, .. } = self;
+        let Self { run, workload, load, hardware, .. } = self;
         let nsys = &self.profiling.nsys;
         let is = |kind| workload.kind == kind;
         let ours = is(WorkloadKind::Embedded) || is(WorkloadKind::Hf);
@@ -567,8 +557,6 @@ impl Config {
             ),
             (not_positive(hardware.peak_tflops), "hardware.peak_tflops", ABOVE_0),
             (not_positive(hardware.bandwidth_gbs), "hardware.bandwidth_gbs", ABOVE_0),
-            (not_positive(cost.per_gpu_hour), "cost.per_gpu_hour", ABOVE_0),
-            (not_positive(cost.per_kwh), "cost.per_kwh", ABOVE_0),
             (
                 nsys.capture_range == Some(CaptureGate::Nvtx) && nsys.nvtx_capture.is_none(),
                 "profiling.nsys.capture_range",

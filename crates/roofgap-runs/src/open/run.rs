@@ -14,8 +14,7 @@ use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_analyze::{
-    About, Analysis, Engine, Incident, Operator, Options, Overhead, Prices, Profiler, Reason, StageError,
-    StageSet,
+    About, Analysis, Engine, Incident, Operator, Options, Overhead, Profiler, Reason, StageError, StageSet,
 };
 use roofgap_base::error::Error;
 use roofgap_base::stats::ratio_error;
@@ -121,7 +120,6 @@ pub fn open_recordings(
         overhead: overheads(layout),
         recorded_requests: recorded_requests(layout, tool),
         workload: workload_facts(config),
-        prices: Prices { per_gpu_hour: config.cost.per_gpu_hour, per_kwh: config.cost.per_kwh },
         baseline_vitals: vitals(layout, PhaseName::Baseline)
             .and_then(|path| roofgap_trace::vitals::read(&path).ok())
             .unwrap_or_default(),

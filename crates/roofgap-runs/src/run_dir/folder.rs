@@ -172,7 +172,7 @@ impl Marker {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         Self {
             pid,
-            start_ticks: process::of(pid).map(|process| process.start),
+            start_ticks: process::find(pid).map(|process| process.start),
             boot_id: boot_id(),
             pid_namespace: pid_namespace(),
             started_unix_s: now.as_second(),
@@ -185,7 +185,7 @@ impl Marker {
             && self.pid_namespace.is_some()
             && self.pid_namespace == pid_namespace();
         let running = if here {
-            process::of(self.pid)
+            process::find(self.pid)
                 .is_some_and(|process| !process.is_zombie() && Some(process.start) == self.start_ticks)
         } else {
             // Another machine or container on a shared disk: its processes are not visible here, so wait a day.

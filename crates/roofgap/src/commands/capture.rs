@@ -140,7 +140,7 @@ fn record(args: &Watch, plan: WatchPlan, printer: &Printer) -> Result<Exit, Erro
         ended = child.try_wait().ok().flatten();
         ended.is_some()
     };
-    let mut tell = |kept: Kept<'_>| match kept {
+    let mut tell = |kept: Kept| match kept {
         Ok((incident, run)) => printer.progress(&format_args!(
             "incident {}: {}; cause: {}; {}",
             incident.at,

@@ -3,6 +3,7 @@
 use super::bug;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
+use roofgap_base::text::status_mask;
 use roofgap_collect::child::Cancel;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -30,9 +31,7 @@ fn not_handled(error: std::io::Error) -> Error {
 /// Returns true if the parent of this program ignored a signal.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+    status_mask(&status, "SigIgn").is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
 /// Takes over the signals. The first cancels, the second kills the children, the third ends this program.

@@ -13,8 +13,9 @@ use crate::result::{
     About, Analysis, CounterRow, CounterSource, MbuMeasured, Reason, SampledInterval, Stage, StageKind,
 };
 use crate::stages::StageIndex;
+use fit::WIDE;
 use fit::{Design, Fit};
-pub use fit::{Groups, Limits, Overlap, WIDE};
+pub use fit::{Groups, Limits, Overlap};
 use roofgap_base::stats::median_f64;
 use roofgap_trace::{LossKind, NameId, Ns, OpKind, SampledCounters, SampledMetric, Trace};
 use rustc_hash::FxHashMap;

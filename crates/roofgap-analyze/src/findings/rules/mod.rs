@@ -90,7 +90,6 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
             .rows(Rows::Kernels(&[]))
             .confidence(Confidence::Bounded),
         one("clock-ramp", Cause::Clock, vitals::clock_ramp).confidence(Confidence::Bounded),
-        one("idle-power", Cause::Launches, vitals::idle_power).confidence(Confidence::Guessed),
         one("stretched-kernels", Cause::Tenant, kernels::stretched)
             .rows(Rows::Kernels(&[Family::Gemm, Family::Elementwise, Family::CopyLayout]))
             .confidence(Confidence::Bounded),

@@ -1,8 +1,8 @@
-//! Clocks below the highest, energy of the waiting GPU, and its other users.
+//! Clocks below the highest, and other users of the GPU.
 
 use super::View;
 use crate::counters::Bound;
-use crate::result::{EnergyRun, Finding, Kernel, OtherTenant, ThrottleReason};
+use crate::result::{Finding, Kernel, OtherTenant, ThrottleReason};
 use roofgap_base::numbers::time;
 
 /// Least share of the samples of a stage with a reason, %: a touch of a limit is no finding.
@@ -11,17 +11,14 @@ const LEAST_PCT: f64 = 50.0;
 /// Least samples of a stage.
 const LEAST_SAMPLES: u64 = 5;
 
-/// Least part of the energy of a stage that its GPUs use while they wait, %.
-const LEAST_IDLE_PCT: f64 = 20.0;
-
 /// Least use of the GPU by another process over the run, %.
 const LEAST_USE_PCT: f64 = 2.0;
 
 /// A clock that a limit keeps below the highest for most of a stage. Kernels at the roof of the memory gain nothing from a higher one.
 pub fn throttled(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let vitals = stage.vitals.as_ref().filter(|own| own.samples >= LEAST_SAMPLES)?;
-    let throttle = vitals.throttle.first().filter(|own| own.pct >= LEAST_PCT)?;
+    let vitals = stage.vitals.as_ref().filter(|vitals| vitals.samples >= LEAST_SAMPLES)?;
+    let throttle = vitals.throttle.first().filter(|throttle| throttle.pct >= LEAST_PCT)?;
     let gpus = &view.inputs.analysis.vitals.as_ref()?.gpus;
     let highest = gpus.iter().filter_map(|gpu| gpu.max_sm_mhz).reduce(f64::max)?;
     let mhz = vitals.sm_mhz.filter(|mhz| *mhz > 0.0 && *mhz < highest)?;
@@ -73,35 +70,6 @@ pub fn clock_ramp(view: &View<'_>) -> Option<Finding> {
         .with_number("ramp_mhz", ramp.sm_mhz)
         .with_number("sm_mhz", mhz)
         .finish(title, view.action("warm up"))
-}
-
-/// Energy that the GPUs use while they wait.
-pub fn idle_power(view: &View<'_>) -> Option<Finding> {
-    let stage = view.stage;
-    let energy = stage.vitals.as_ref()?.energy.as_ref().filter(|energy| energy.joules > 0.0)?;
-    let whole = view.inputs.analysis.vitals.as_ref()?.energy.as_ref().filter(|own| own.idle_in_context)?;
-    let foreign = stage.each_device(stage.foreign_ns()) as f64 / stage.elapsed_ns().max(1) as f64;
-    // The energy is that of a run without the profiler, where there is one.
-    let waits = match whole.run {
-        EnergyRun::Baseline => stage.corrected?.idle_pct / 100.0,
-        EnergyRun::Profiled => 1.0 - stage.busy_share()?,
-    };
-    let waits = (waits - foreign).max(0.0);
-    let joules = energy.idle_j * waits;
-    let pct = 100.0 * joules / energy.joules;
-    if pct < LEAST_IDLE_PCT {
-        return None;
-    }
-    let title = format!(
-        "{pct:.0} % of the energy of {} is that of the waiting GPU: {joules:.0} of {:.0} J",
-        stage.spoken(),
-        energy.joules
-    );
-    let waited = (stage.elapsed_ns() as f64 * waits).round() as i64;
-    view.saves(&[("time in which the GPU waits", waited)])
-        .with_number("waiting_j", joules)
-        .with_number("stage_j", energy.joules)
-        .finish(title, view.action("keep it busy"))
 }
 
 /// A process that is not of the program and uses its GPU.

@@ -334,15 +334,6 @@ const CASES: &[Case] = &[
         stage.vitals = Some(StageVitals { sm_mhz: Some(1980.0), ramp, ..StageVitals::default() });
         run(stage, evidence)
     }),
-    ("idle-power", |is| {
-        let (mut stage, evidence) = launches();
-        let joules = if is { 20.0 } else { 60.0 };
-        let energy = StageEnergy { joules, idle_j: 13.0, ..StageEnergy::default() };
-        stage.vitals = Some(StageVitals { energy: Some(energy), ..StageVitals::default() });
-        let whole = MeterEnergy { run: EnergyRun::Profiled, idle_in_context: true, ..MeterEnergy::default() };
-        let vitals = Vitals { energy: Some(whole), ..Vitals::default() };
-        findings(&Analysis { vitals: Some(vitals), ..analysis(stage) }, &[evidence])
-    }),
     ("stretched-kernels", |is| {
         let (stage, mut evidence) = busy();
         let shortest_ns = if is { 6_000 } else { 60_000 };
