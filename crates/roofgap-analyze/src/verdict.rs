@@ -411,7 +411,7 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
             StageLimit::GpuGaps,
             "work was launched and had not started",
         ),
-        // A part of the program on one of them is none of the others' idle time.
+        // A part of the program on one of them is not idle time of the others.
         (
             late,
             if share(late) < MOST { StageLimit::Gpu } else { StageLimit::Uneven },

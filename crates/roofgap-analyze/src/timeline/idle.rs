@@ -1,6 +1,6 @@
 //! Idle time of the GPU by cause: what the launching thread did in each gap.
 
-use super::cold::ColdCalls;
+use super::cold_calls::ColdCalls;
 use super::copy_kind;
 use super::interval::{CoveredTime, IntervalSet};
 use crate::attribution::{NO_CALL, is_migration};

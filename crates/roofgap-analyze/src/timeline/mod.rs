@@ -1,13 +1,15 @@
 //! Times of a timeline: what ran when, idle time by cause, steps, and the numbers of each stage.
 
 mod cold;
+mod cold_calls;
 mod idle;
 mod interval;
 mod repeats;
 mod stages;
 mod steps;
 
-pub use cold::{find as find_cold, kind_of_call};
+pub use cold::find as find_cold;
+pub use cold_calls::kind_of_call;
 pub use idle::{
     Activity, HostGap, HostWork, IdleCause, IdlePart, IdleParts, LAUNCH_LATENCY_NS, LaunchGaps, idle_parts,
 };

@@ -69,7 +69,7 @@ fn repeated(trace: &Trace, index: &StageIndex, counts: fn(OpKind) -> bool) -> Op
     (2 * computed < start(first) - begin).then(|| (launched.copied().unwrap_or(start(first)), period))
 }
 
-/// Share of the time, in %, for which a GPU that has its work is busy.
+/// Share of the time, in %, from which a GPU counts as busy.
 const BUSY_PCT: Ns = 90;
 
 /// Least operations that show that a GPU has its work.

@@ -100,7 +100,7 @@ pub fn recorded(analysis: &Analysis) -> Option<String> {
     let startup = analysis.serving.as_ref().and_then(|serving| serving.startup);
     facts.extend(startup.map(|startup| format!("{} of start-up, in no stage", time(startup.elapsed_ns))));
     let before = analysis.stages.iter().filter(|stage| stage.kind == StageKind::Whole).map(Stage::startup_ns);
-    facts.extend(before.filter(|ns| *ns > 0).map(|ns| format!("{} of start-up, told apart", time(ns))));
+    facts.extend(before.filter(|ns| *ns > 0).map(|ns| format!("{} of start-up excluded", time(ns))));
     joined_any(facts, " · ")
 }
 

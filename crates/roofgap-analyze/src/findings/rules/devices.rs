@@ -51,10 +51,7 @@ pub fn take_turns(view: &View<'_>) -> Option<Finding> {
     if devices < 2 || percent(sum - any, sum) > MOST_SHARED_PCT {
         return None;
     }
-    let title = format!(
-        "the {devices} GPUs of {} take turns: hardly two of them compute at the same time",
-        stage.spoken()
-    );
+    let title = format!("the {devices} GPUs of {} take turns: they run one after another", stage.spoken());
     let action = view.action("turns");
     view.saves(&[("computation of any GPU", any), ("if all compute at once", -sum / devices)])
         .with("devices", devices)

@@ -1,11 +1,11 @@
 //! The CPU keeps the GPU waiting: outside of GPU work, in a cold start, in a data loader, or in code that stacks tell.
 
 use super::LEAST_SMALL_GAP_PCT;
-use super::launch::operation;
+use super::words::{self, is_telling, operation, spoken};
 use crate::findings::rule::{View, percent};
 use crate::host::advice;
 use crate::numbers::{count, time};
-use crate::result::{Confidence, Finding, HostFunction, HostKind, Stage, StageKind};
+use crate::result::{Confidence, Finding, HostFunction, HostKind, StageKind};
 
 use crate::verdict::LEAST_GAP_PCT;
 use roofgap_trace::NOT_RUNNING;
@@ -32,7 +32,7 @@ pub fn outside(view: &View<'_>) -> Option<Finding> {
         time(draft.bound_ns()),
         if first_ns > edges_ns { "a step of " } else { "" },
         stage.spoken(),
-        line(stage)
+        words::line(stage)
     );
     let work = match stage.kind {
         _ if view.program.trains => "reading and preparing the batch, logging, checkpoints",
@@ -40,7 +40,8 @@ pub fn outside(view: &View<'_>) -> Option<Finding> {
         StageKind::Decode | StageKind::Mixed => "sampling, stopping tests, decoding text, streaming",
         _ => "preparing inputs, reading files, handling results",
     };
-    let look = start_with(stage, || format!("Find what the CPU does there ({work}) in a CPU profile."));
+    let look =
+        words::start_with(stage, || format!("Find what the CPU does there ({work}) in a CPU profile."));
     let action = format!(
         "{look} Take it off the path: prepare the next inputs while the GPU works, and handle results afterwards, on another thread."
     );
@@ -58,7 +59,7 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
     let (ns, work) = (stage.idle_detail.host_work_ns, view.evidence?.other_work.as_ref()?);
     // Where stacks tell what it does, the rule about that says more.
     let has_line = stage.host.first().is_some_and(|row| row.function != NOT_RUNNING);
-    let known = most_idle(stage)
+    let known = words::most_idle(stage)
         .is_some_and(|(kind, share)| (has_line || kind != HostKind::Descheduled) && share >= 50.0);
     let large = percent(stage.each_device(ns), stage.elapsed_ns()) >= LEAST_SMALL_GAP_PCT;
     if !stage.computes() || !large || known {
@@ -74,7 +75,8 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
             time(work.longest.ns)
         ),
     };
-    let rests = most_idle(stage).is_some_and(|(kind, share)| kind == HostKind::Descheduled && share >= 50.0);
+    let rests =
+        words::most_idle(stage).is_some_and(|(kind, share)| kind == HostKind::Descheduled && share >= 50.0);
     let messages = work.within.as_deref().filter(|name| name.starts_with("MPI_"));
     let (what, draft) = match (rests, messages) {
         (_, Some(name)) => (format!("the launching thread is in {name}"), draft),
@@ -86,14 +88,14 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
         view.gpu_is(),
         time(draft.bound_ns()),
         stage.spoken(),
-        line(stage)
+        words::line(stage)
     );
     let within = work.within.as_ref().map_or_else(String::new, |name| format!(" It was in {name} then."));
     let such_as = match view.program.generates {
         true => format!(" Such as: {}.", view.program.advice().overlap),
         false => String::new(),
     };
-    let look = start_with(stage, || view.action("look").to_owned());
+    let look = words::start_with(stage, || view.action("look").to_owned());
     let action = match work.within.as_ref() {
         _ if 2 * work.managed_ns > ns => view.action("managed").to_owned(),
         Some(_) if messages.is_some() => view.action("messages").to_owned(),
@@ -121,16 +123,16 @@ pub fn cold(view: &View<'_>) -> Option<Finding> {
     let known = stage.cold_start.as_ref().filter(|cold| !cold.left_out && stage.device_count <= 1);
     let rest = known.map_or(0, |cold| cold.mean_ns - cold.warm_mean_ns - inside_ns - before_ns);
     let draft = view.saves_on_devices(&[
-        ("idle time while the CPU does what it does once", inside_ns),
+        ("idle time in one-time CPU work", inside_ns),
         ("the same before the first operation", before_ns),
         ("allocations and launches that are made once", rest.max(0)),
     ]);
     let causes = stage.cold_start.iter().flat_map(|cold| &cold.causes);
-    // Work before the GPU has begun is in no such call.
+    // CPU work before the first GPU operation is excluded.
     let call = causes.max_by_key(|cause| cause.ns).filter(|cause| 4 * cause.ns >= inside_ns + before_ns);
     let call = call.map(|cause| cause.call.clone());
     let title = format!(
-        "{} was recorded cold: {} idle {} ({pct:.0} % of its time) while the CPU does what it does once{}",
+        "{} was recorded cold: {} idle {} ({pct:.0} % of its time) in one-time CPU work{}",
         stage.spoken(),
         view.gpu_is(),
         time(stage.each_device(inside_ns + before_ns)),
@@ -179,21 +181,12 @@ pub fn waits_for_data(view: &View<'_>) -> Option<Finding> {
 /// Share of the stage's time from which on a kind of work is worth a finding, %.
 const LEAST_CODE_PCT: f64 = 5.0;
 
-/// Share of the idle time from which on a line is named, %, and from which on its kind comes first in an action.
-const LEAST_LINE_PCT: f64 = 10.0;
-const LEAST_KIND_PCT: f64 = 25.0;
-
-/// Idle time of a stage in code of each kind that says what to do. The time that a person takes is none of the program, and
-/// a rate is as wanted.
+/// Idle time of a stage in code of each kind that says what to do. Waiting for a person or a
+/// fixed rate is no finding.
 pub fn idle_by_kind(view: &View<'_>) -> Vec<Finding> {
     let wanted = [HostKind::Input, HostKind::Rate];
     let kinds = HostKind::ALL.iter().filter(|kind| is_telling(**kind) && !wanted.contains(kind));
     kinds.filter_map(|kind| idle_in(view, *kind)).collect()
-}
-
-/// Tells whether a kind is more than the launches themselves, or code that nothing is known of: the rules about idle time name its line.
-fn is_telling(kind: HostKind) -> bool {
-    !matches!(kind, HostKind::Dispatch | HostKind::Python | HostKind::Native)
 }
 
 fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
@@ -250,66 +243,4 @@ fn id_of(kind: HostKind) -> String {
 /// Returns what to do about the kind of code that a finding is about.
 pub fn fix_of_kind(id: &str) -> Option<&'static str> {
     HostKind::ALL.iter().copied().find(|kind| id_of(*kind) == id).map(advice)
-}
-
-/// Returns a line and the function without a line that has most of its time.
-fn spoken(row: &HostFunction) -> String {
-    if row.function == NOT_RUNNING {
-        return "a thread that did not run".to_owned();
-    }
-    let mostly = row.mostly.as_ref().filter(|call| 2 * call.ns > row.self_ns);
-    let mostly = mostly.map_or_else(String::new, |call| format!(", mostly in {}", call.function));
-    format!("{}{mostly}", row.spoken())
-}
-
-/// Names the line with most of the idle time of a stage in a part of a sentence that follows others; empty where none stands out.
-pub fn line(stage: &Stage) -> String {
-    let whole = stage.host_idle.map_or(0, |idle| idle.idle_ns);
-    part_of(first_line(stage, whole, |row| row.self_ns), "its idle time")
-}
-
-/// Says with which line to begin; what to do where none stands out.
-pub fn start_with(stage: &Stage, otherwise: impl FnOnce() -> String) -> String {
-    let whole = stage.host_idle.map_or(0, |idle| idle.idle_ns);
-    let first = first_line(stage, whole, |row| row.self_ns).filter(|(row, _)| row.function != NOT_RUNNING);
-    first.map_or_else(otherwise, |(row, _)| format!("Start with {}.", row.spoken()))
-}
-
-/// Names the line that waits for the device most, as `line` does.
-pub fn waiting_line(stage: &Stage) -> String {
-    let whole = stage.host.iter().map(|row| row.device_wait_ns).sum();
-    part_of(first_line(stage, whole, |row| row.device_wait_ns), "the waiting")
-}
-
-/// Returns the line that has the most of a time, and its share in %; `None` where none stands out.
-fn first_line(stage: &Stage, whole: i64, ns: impl Fn(&HostFunction) -> i64) -> Option<(&HostFunction, f64)> {
-    // A name in brackets stands for code without symbols; a call into the driver is nobody's line.
-    let is_call = |name: &str| name == "ioctl" || name.starts_with("cuda") || name.starts_with("cuMem");
-    let named = stage.host.iter().filter(|row| !row.function.starts_with('[') && !is_call(&row.function));
-    let first = named.max_by_key(|row| ns(row))?;
-    Some((first, percent(ns(first), whole))).filter(|(_, share)| *share >= LEAST_LINE_PCT)
-}
-
-fn part_of(line: Option<(&HostFunction, f64)>, what: &str) -> String {
-    line.map_or_else(String::new, |(row, share)| format!("; {share:.0} % of {what} is in {}", spoken(row)))
-}
-
-/// Says what to do about the kind of code with most of the idle time, before other actions; empty where it is the launches themselves
-/// or not known.
-pub fn first_step(stage: &Stage) -> String {
-    let most = most_idle(stage).filter(|(_, share)| *share >= LEAST_KIND_PCT);
-    most.map_or_else(String::new, |(kind, share)| {
-        format!("{share:.0} % of it is {}. {} ", kind.as_str().replace('_', " "), advice(kind))
-    })
-}
-
-/// Returns the kind of code with most of the idle time, and its share in %; `None` where it does not tell what to do.
-fn most_idle(stage: &Stage) -> Option<(HostKind, f64)> {
-    let whole = stage.host_idle?.idle_ns;
-    let share = |kind: HostKind| {
-        let rows = stage.host.iter().filter(|row| row.kind == kind);
-        (kind, percent(rows.map(|row| row.self_ns).sum(), whole))
-    };
-    let most = HostKind::ALL.iter().copied().map(share).max_by(|a, b| a.1.total_cmp(&b.1));
-    most.filter(|(kind, _)| is_telling(*kind))
 }

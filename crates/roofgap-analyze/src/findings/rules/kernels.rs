@@ -1,12 +1,12 @@
 //! Kernels: too small, not fused, off the tensor cores, and the advice of ncu's own rules.
 
-use super::memory::{above_roof_ns, beyond_shortest_ns, busiest_pct, full_pipe, is_long};
+use super::measured::{WARP, above_roof_ns, beyond_shortest_ns, busiest_pct, full_pipe, is_long, keeps_data};
 use super::occupancy::filled;
 use crate::counters::{Bound, Measured};
 use crate::findings::evidence::{ChainUse, ShapeUse};
 use crate::findings::rule::{View, percent};
 use crate::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
-use crate::names::{Family, family, is_initialisation};
+use crate::names::{Family, is_initialisation};
 use crate::numbers::{count, counted, time};
 use crate::result::{Confidence, CounterRow, Finding, Kernel, NcuRule, Stage};
 
@@ -113,9 +113,6 @@ fn kernels_have(stage: &Stage, calls: u64) -> String {
     let have = if calls == 1 { "has" } else { "have" };
     format!("{which} of {} {have}", stage.spoken())
 }
-
-/// Threads that a GPU runs at a time.
-pub const WARP: u32 = 32;
 
 /// Mean duration of a kernel from which on its launch and its neighbours do not matter, ns.
 const LONG_NS: i64 = 50_000;
@@ -489,11 +486,6 @@ fn is_of_an_idle_unit(advice: &NcuRule, row: &CounterRow) -> bool {
 
 /// Parts of the names of rules about bytes that are moved in vain.
 const WASTE: [&str; 3] = ["Uncoalesced", "SharedMemoryConflicts", "AccessPattern"];
-
-/// Tells whether a kernel keeps its data in registers and shared memory, so that few warps are its design: products and attention.
-pub fn keeps_data(kernel: &str) -> bool {
-    matches!(family(kernel), Family::Gemm | Family::Attention)
-}
 
 /// Lists the rules with an estimate for a launch, each with its largest, %: at most what the busiest unit of the launch leaves.
 fn estimates(measured: &Measured) -> Vec<(&NcuRule, f64)> {

@@ -1,7 +1,7 @@
 //! The GPU waits for the CPU to launch.
 
-use super::waits::is_dispatch;
-use super::{LEAST_SMALL_GAP_PCT, host};
+use super::LEAST_SMALL_GAP_PCT;
+use super::words::{self, is_dispatch, operation};
 use crate::findings::LaunchGap;
 use crate::findings::program::is_fused;
 use crate::findings::rule::{View, percent};
@@ -11,7 +11,6 @@ use crate::numbers::{count, time};
 use crate::result::{Confidence, Finding, Stage, StageKind};
 use crate::verdict::{StageLimit, verdict};
 use roofgap_base::stats::median;
-use roofgap_trace::OpKind;
 
 /// A launch takes 3 to 10 µs of CPU time. A shorter kernel cannot hide the launch of the next.
 const LAUNCH_NS: i64 = 10_000;
@@ -19,10 +18,10 @@ const LAUNCH_NS: i64 = 10_000;
 /// Where the gap before a launch is longer than this on average, the CPU does other work between launches.
 const LONG_GAP_NS: i64 = 200_000;
 
-/// A step of so few launches is recorded as a graph nearly whole.
+/// A step with at most this many launches counts as captured.
 const FEW_LAUNCHES: f64 = 32.0;
 
-/// Kernels in graphs for each other launch, from which on it is, too.
+/// Or one with this many graph kernels per launch.
 const NEARLY_WHOLE: u64 = 8;
 
 /// A stage in which the GPU is idle because the next operation was not launched yet, and not because the CPU had waited for
@@ -71,12 +70,12 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
         stage.spoken(),
         time(gap_ns),
         count(use_.launches),
-        host::line(stage)
+        words::line(stage)
     );
     let left = stage.own_ns() - draft.bound_ns();
     let action = format!(
         "{}{} If every such gap vanished the stage would take {}.",
-        host::first_step(stage),
+        words::first_step(stage),
         use_.action(view),
         time(left)
     );
@@ -205,7 +204,7 @@ impl<'a> Launching<'a> {
                 operation(view, gap),
                 time(gap.ns),
                 percent(gap.ns, self.gap_ns).min(100.0),
-                host::start_with(view.stage, look)
+                words::start_with(view.stage, look)
             )
         } else if self.is_between_graphs() {
             format!(
@@ -224,7 +223,7 @@ impl<'a> Launching<'a> {
             format!(
                 "Find what the CPU does between launches: {} on average, where a launch takes some microseconds. {}",
                 time(self.mean_gap_ns()),
-                host::start_with(view.stage, look)
+                words::start_with(view.stage, look)
             )
         } else {
             self.fewer_launches(view)
@@ -303,16 +302,6 @@ fn slow_steps_ns(stage: &Stage) -> i64 {
 /// Returns the launch idle time that another rule is about: that before the first operation of a step, unless an engine makes the steps.
 fn host_first_ns(stage: &Stage) -> i64 {
     if stage.period_ns.is_some() { 0 } else { stage.idle_detail.host_first_ns }
-}
-
-/// Names the operation that ended a gap.
-pub fn operation(view: &View<'_>, gap: &LaunchGap) -> String {
-    match gap.kind {
-        OpKind::Kernel => view.short_names.get(&gap.name),
-        OpKind::Graph => "a CUDA graph".to_owned(),
-        OpKind::Copy => "a copy".to_owned(),
-        OpKind::Set => "a memory set".to_owned(),
-    }
 }
 
 /// Returns the number of times a step waits for the device, where that is more than at its end.

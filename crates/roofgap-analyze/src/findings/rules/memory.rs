@@ -1,8 +1,7 @@
 //! Memory-bound: at the roof only fewer bytes help, far from it better access does, and below a cache fewer accesses.
 
-use super::kernels::{WARP, keeps_data};
-use super::occupancy::LOW_PCT;
-use crate::counters::{Bound, BusiestPipe, Measured, NEAR_ROOF_PCT, Pipe, SAME_PCT, SHARED_PCT};
+use super::measured::{CLEARLY, LOW_PCT, WARP, above_roof_ns, busiest_pct, full_pipe, is_long, keeps_data};
+use crate::counters::{Bound, Measured, NEAR_ROOF_PCT, Pipe, SAME_PCT};
 use crate::findings::rule::View;
 use crate::findings::threads_of;
 use crate::names::{Family, family, is_closed_source};
@@ -13,13 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Share of the bandwidth, in %, from which on a kernel is at the memory roof, as ncu has it.
 const AT_ROOF_PCT: f64 = 80.0;
-/// Time of a launch that is mostly its start and its end, ns, whatever it does.
-const SHORT_NS: i64 = 5_000;
 /// Share of the peak of the memory system, in %, below which a kernel does not wait for its bandwidth.
 const LEAST_MEMORY_PCT: f64 = 20.0;
-
-/// Ratio of two shares of a peak from which on the larger one tells what a kernel waits for.
-const CLEARLY: f64 = 1.2;
 
 /// Share of wall time, in %, from which on it is the GPU that holds a stage back.
 const BUSY_PCT: f64 = 60.0;
@@ -215,31 +209,6 @@ fn wastes(row: &Measured) -> bool {
     })
 }
 
-/// Use of the slots for instructions, % of their peak, from which on they are full: warps do not become ready evenly.
-const FULL_SLOTS_PCT: f64 = 70.0;
-
-/// Compute capabilities of GPUs with half as many units for double precision as for single. Others have few.
-const MANY_FP64: [&str; 5] = ["6.0", "7.0", "8.0", "9.0", "10.0"];
-
-/// Returns the pipe of the multiprocessors that holds a kernel back, where fewer of its instructions are possible.
-pub fn full_pipe(view: &View<'_>, row: &Measured) -> Option<BusiestPipe> {
-    let mut busiest = row.readings.busiest_pipe().filter(|_| row.bound == Some(Bound::Compute))?;
-    let capability = || view.inputs.analysis.devices.first()?.compute_capability.as_deref();
-    let few_fp64 = capability().is_some_and(|own| !MANY_FP64.contains(&own));
-    // Double precision comes with other instructions.
-    if few_fp64 && busiest.fp64_pct >= busiest.pct - SHARED_PCT {
-        (busiest.pipe, busiest.pct) = (Pipe::Fp64, busiest.fp64_pct);
-    }
-    let is_full = match busiest.pipe {
-        Pipe::Fp64 => few_fp64,
-        Pipe::Issue => busiest.pct >= FULL_SLOTS_PCT && busiest.pct > CLEARLY * busiest.next_pct,
-        Pipe::Integer | Pipe::Special => true,
-        Pipe::Loads | Pipe::Others => false,
-    };
-    let is_own = !is_closed_source(&row.row.kernel) && is_long(row.timeline_total_ns, row.timeline_calls);
-    (is_full && is_own).then_some(busiest)
-}
-
 /// Returns the most use of anything but the busiest pipe of the multiprocessors, %.
 fn beside_pipe_pct(row: &Measured) -> f64 {
     let next = row.readings.busiest_pipe().map(|busiest| busiest.next_pct);
@@ -341,8 +310,8 @@ pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
     // Of each shape there is a row.
     let same = kernels.iter().filter(|own| own.row.kernel == row.kernel);
     let title = format!(
-        "{} no unit of the GPU to its peak, {} takes {} with compute at {:.0} % and memory at {:.0} %",
-        kernels_that(&kernels, view.stage.spoken(), ["uses", "use"]),
+        "{} no GPU unit, {} takes {} with compute at {:.0} % and memory at {:.0} %",
+        kernels_that(&kernels, view.stage.spoken(), ["saturates", "saturate"]),
         view.short_names.get(&row.kernel),
         time(same.map(|own| own.timeline_total_ns).sum()),
         row.sm_pct?,
@@ -369,12 +338,6 @@ pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
     )
 }
 
-/// Returns the use of the busiest unit of a launch, % of its peak.
-pub fn busiest_pct(row: &CounterRow) -> f64 {
-    let units = [row.sm_pct, row.dram_pct, row.l2_pct, row.l1_pct];
-    units.into_iter().flatten().fold(0.0, f64::max).min(100.0)
-}
-
 /// Adds up the time that kernels at their peak would not need, where `reached` returns the share of the peak, %. For no kernel is it
 /// more than its time above the roof, where all of its time has a roof.
 fn lost_ns(view: &View<'_>, rows: &[&Measured], reached: impl Fn(&Measured) -> f64) -> f64 {
@@ -387,20 +350,6 @@ fn lost_ns(view: &View<'_>, rows: &[&Measured], reached: impl Fn(&Measured) -> f
         .into_iter()
         .map(|(name, lost)| above_roof_ns(view, name).map_or(lost, |above| lost.min(above)))
         .sum()
-}
-
-/// Returns the time of a kernel above its roof, ns, where all of its time has a roof.
-pub fn above_roof_ns(view: &View<'_>, name: &str) -> Option<f64> {
-    // Without a timeline only the kernels of the whole have a roof.
-    let kernels = match view.stage.idle {
-        Some(_) => &view.stage.kernels,
-        None => &view.inputs.analysis.kernels,
-    };
-    let own = || kernels.iter().filter(|kernel| kernel.name == name);
-    let covered: i64 = own().filter_map(|kernel| kernel.roof.roof_covered_ns).sum();
-    let total: i64 = own().map(|kernel| kernel.total_ns).sum();
-    let above: Option<i64> = own().map(|kernel| kernel.roof.above_roof_ns).sum();
-    above.filter(|_| total > 0 && covered >= total).map(|ns| ns as f64)
 }
 
 /// Bound by DRAM below its roof, or by latency with the memory system busier than the multiprocessors.
@@ -418,19 +367,6 @@ fn waits_for_memory(row: &Measured) -> bool {
         }
         _ => false,
     }
-}
-
-/// Tells whether a launch takes longer than it takes any kernel to start and to end.
-pub fn is_long(total_ns: i64, calls: u64) -> bool {
-    total_ns > SHORT_NS.saturating_mul(calls as i64)
-}
-
-/// Assumed time of a kernel that does next to nothing: it starts, waits for memory and ends, ns.
-const SHORTEST_NS: i64 = 3_000;
-
-/// Returns the time of launches beyond what any kernel takes, ns.
-pub fn beyond_shortest_ns(total_ns: i64, calls: u64) -> i64 {
-    (total_ns - SHORTEST_NS.saturating_mul(calls as i64)).max(0)
 }
 
 /// The row with the most time in the stage, and the time of all.

@@ -4,12 +4,14 @@ mod devices;
 mod host;
 mod kernels;
 mod launch;
+mod measured;
 mod memory;
 mod occupancy;
 mod serving;
 mod steps;
 mod vitals;
 mod waits;
+mod words;
 
 pub use devices::{communication_roof_ns, without_waits};
 pub use host::fix_of_kind;
@@ -109,7 +111,7 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     ]
 });
 
-/// Id of the rule about kernels of which nothing else is known.
+/// Id of the rule about unclassified kernels.
 pub const ABOVE_ROOF: &str = "above-roof";
 
 /// Rules about gaps, whose findings are left out where others save as much.

@@ -1,17 +1,14 @@
 //! Kernels with few warps: the occupancy that a launch can reach, and its limit.
 
+use super::measured::{LOW_PCT, beyond_shortest_ns, is_long, keeps_data};
 use crate::counters::{Measured, NEAR_ROOF_PCT};
 use crate::findings::evidence::{ShapeUse, blocks_of, threads_of};
 use crate::findings::rule::{View, percent};
-use crate::findings::rules::kernels::keeps_data;
-use crate::findings::rules::memory::{beyond_shortest_ns, is_long};
 use crate::gpu::multiprocessor_slots;
 use crate::names::{Family, is_closed_source};
 use crate::numbers::counted;
 use crate::result::Finding;
 
-/// Occupancy, in %, below which latency is hardly hidden.
-pub const LOW_PCT: f64 = 30.0;
 /// Share of the stage's kernel time, in %, from which on a kernel is worth a line.
 const LEAST_KERNEL_PCT: f64 = 5.0;
 /// Words by which ncu says that a launch has too few blocks for the device.
@@ -109,11 +106,7 @@ fn action(view: &View<'_>, limits: &[Limit], shape: &ShapeUse, sms: u32) -> Stri
     }
     let each = limits.iter().map(|limit| of_one(*limit, shape, sms));
     let each = each.collect::<Vec<_>>().join(" ");
-    if limits.len() > 1 {
-        format!("Each of them alone limits it, so change them together. {each}")
-    } else {
-        each
-    }
+    if limits.len() > 1 { format!("Each is limiting, so change them together. {each}") } else { each }
 }
 
 fn of_one(limit: Limit, shape: &ShapeUse, sms: u32) -> String {

@@ -2,7 +2,7 @@
 //!
 //! These rules need engine steps in the timeline and, but for `graphs-not-used`, requests in the account.
 
-use super::host;
+use super::words;
 use crate::engines::ServerGauges;
 use crate::findings::rule::{View, percent};
 use crate::numbers::{count, time};
@@ -306,7 +306,7 @@ pub fn between_steps(view: &View<'_>) -> Option<Finding> {
         stage.spoken(),
         time(gap_ns / counted),
         time(steps.p50_ns),
-        host::line(stage)
+        words::line(stage)
     );
     let setting = view.program.advice().overlap;
     let doubt =

@@ -1,6 +1,6 @@
 //! The CPU waits for the GPU, or copies, in the middle of the work.
 
-use super::host;
+use super::words::{self, DISPATCH_NS, is_dispatch};
 use crate::findings::evidence::PagingUse;
 use crate::findings::rule::{View, percent};
 use crate::numbers::{count, size, time, times};
@@ -20,7 +20,7 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
     if syncs.inside == 0 || gaps_ns <= 0 {
         return None;
     }
-    // A whole trace has waits that belong to no step; only a loss that leads is told. A wait for each kernel is no such.
+    // A whole trace has waits that belong to no step; only a loss that leads is told. One wait per kernel differs.
     let causes = stage.causes().unwrap_or_default();
     let throughout = stage.steps.is_some() || 2 * syncs.inside > stage.kernel_count;
     let least = if throughout { LEAST_COPIES_PCT } else { LEAST_GAP_PCT };
@@ -49,7 +49,7 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
         stage.spoken(),
         times(syncs.inside),
         time(stage.each_device(gaps_ns)),
-        host::waiting_line(stage)
+        words::waiting_line(stage)
     );
     let action = if per_step.is_some_and(|count| count <= ONCE_A_STEP) {
         let each = gaps_ns as f64 / syncs.inside as f64;
@@ -165,18 +165,10 @@ pub fn memsets(view: &View<'_>) -> Option<Finding> {
         .finish(title, view.action("clear less"))
 }
 
-/// Time that an operation takes from its launch to its start on a GPU that has nothing else to do, at most, ns.
-const DISPATCH_NS: i64 = 10_000;
-
 /// Waits from which on the late starts after them are a pattern, and the longest such start, ns: a time slice of another program takes
 /// milliseconds.
 const MANY_WAITS: u64 = 20;
 const LONGEST_WAKE_NS: i64 = 1_000_000;
-
-/// Tells whether idle time between launches and starts is what every launch takes.
-pub fn is_dispatch(stage: &Stage, ns: i64) -> bool {
-    stage.each_device(ns) / (stage.launch_count as i64).max(1) <= DISPATCH_NS
-}
 
 /// Work that was launched in time and does not start, where that is the limit of the stage.
 pub fn late_start(view: &View<'_>) -> Option<Finding> {
@@ -202,7 +194,7 @@ pub fn late_start(view: &View<'_>) -> Option<Finding> {
         .finish(title, if after_waits { view.action("fewer waits") } else { view.action("alone") })
 }
 
-/// Fewest copies to the host, and their mean size at most, with which a program looks how to go on.
+/// Fewest copies to the host, and their mean size at most, that indicate polling a flag.
 const MANY_FLAGS: u64 = 16;
 const FLAG_BYTES: u64 = 64;
 
