@@ -411,12 +411,12 @@ fn beside_ranges(beside: BesideRanges) -> String {
         (sum.kernel_count > 0)
             .then(|| format!("{what} {} ({})", counted(sum.kernel_count, "kernel"), time(sum.kernel_ns)))
     };
-    let with = kernels(beside.launched_after, "with")
-        .map(|words| format!("{words} launched between a range and the next"));
-    let without = kernels(beside.ran_before, "without").map(|words| {
-        format!("{words} of the first step that ran before it, beside work from before the recording")
+    let with = kernels(beside.launched_after, "and")
+        .map(|words| format!("{words} launched between one range and the next"));
+    let without = kernels(beside.ran_before, "less").map(|words| {
+        format!("{words} of the first step that ran before it began")
     });
-    format!("the stage is its ranges {}", joined(with.into_iter().chain(without), ", "))
+    format!("its kernels are those of its ranges, {}", joined(with.into_iter().chain(without), ", "))
 }
 
 /// Describes the GPU work of other ranges and threads in the time of a stage.
