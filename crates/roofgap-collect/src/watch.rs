@@ -395,11 +395,13 @@ fn exchange(socket: &Path, command: &str, patience: Duration) -> Result<(String,
         Ok((line, stream))
     };
     let (line, stream) = send().map_err(|source| ControlError::Io { socket: socket.to_owned(), source })?;
-    let answer = answer(&line).map_err(|why| match why {
-        Some(why) => ControlError::Refused { why },
-        None => ControlError::Io { socket: socket.to_owned(), source: io::ErrorKind::UnexpectedEof.into() },
-    })?;
-    Ok((answer, stream))
+    match answer(&line) {
+        Some(Ok(answer)) => Ok((answer.to_owned(), stream)),
+        Some(Err(why)) => Err(ControlError::Refused { why: why.to_owned() }),
+        None => {
+            Err(ControlError::Io { socket: socket.to_owned(), source: io::ErrorKind::UnexpectedEof.into() })
+        }
+    }
 }
 
 /// Asks for the state of a collector.
@@ -409,12 +411,11 @@ pub fn status(socket: &Path) -> Result<Status, ControlError> {
 }
 
 /// Splits an answer: the text after `ok`, or the reason after `error`; `None` for anything else.
-fn answer(line: &str) -> Result<String, Option<String>> {
-    let line = line.strip_suffix('\n').ok_or(None)?;
-    match line.split_once(' ') {
-        Some(("ok", rest)) => Ok(rest.to_owned()),
-        Some(("error", why)) => Err(Some(why.to_owned())),
-        _ => Err(None),
+fn answer(line: &str) -> Option<Result<&str, &str>> {
+    match line.strip_suffix('\n')?.split_once(' ')? {
+        ("ok", rest) => Some(Ok(rest)),
+        ("error", why) => Some(Err(why)),
+        _ => None,
     }
 }
 
@@ -574,10 +575,10 @@ mod control_tests {
 
     #[test]
     fn answers() {
-        assert_eq!(answer("ok armed\n"), Ok("armed".to_owned()));
-        assert_eq!(answer("error no CUDA\n"), Err(Some("no CUDA".to_owned())));
+        assert_eq!(answer("ok armed\n"), Some(Ok("armed")));
+        assert_eq!(answer("error no CUDA\n"), Some(Err("no CUDA")));
         for line in ["", "ok armed", "what\n"] {
-            assert_eq!(answer(line), Err(None), "{line:?}");
+            assert_eq!(answer(line), None, "{line:?}");
         }
     }
 

@@ -408,8 +408,6 @@ facts! {
         pub tokens_per_s: Option<f64>,
         /// Completed requests per second of the window.
         pub requests_per_s: Option<f64>,
-        /// Completed requests per second within the limits that the user set; null without limits.
-        pub good_requests_per_s: Option<f64>,
         /// Failures by message, the most frequent first.
         pub failures: Vec<RequestFailure>,
         /// Change of the counters that the server exports, over the window.

@@ -234,31 +234,6 @@ results! {
     }
 }
 
-impl TimeChange {
-    /// Returns the measured direction; `None` with fewer than two pairs.
-    pub fn direction(&self) -> Option<Direction> {
-        let (low, high) = self.interval?;
-        Some(if low > 1.0 {
-            Direction::Faster
-        } else if high < 1.0 {
-            Direction::Slower
-        } else {
-            Direction::Same
-        })
-    }
-}
-
-/// Direction of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// The interval is above 1.
-    Faster,
-    /// The interval contains 1.
-    Same,
-    /// The interval is below 1.
-    Slower,
-}
-
 results! {
     /// Comparison of the output with that of the unchanged workload.
     #[derive(Eq)]
@@ -284,11 +259,5 @@ results! {
         pub row: usize,
         /// Command that profiles the workload with these changes.
         pub command: String,
-        /// Run directory of the winner under the profilers.
-        pub watched_run: Option<String>,
-        /// Reason why there is no watched run, or for what it misses.
-        pub watched_reason: Option<String>,
-        /// Command that compares the run with the watched run.
-        pub compare_command: Option<String>,
     }
 }

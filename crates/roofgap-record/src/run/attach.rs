@@ -14,6 +14,7 @@ use roofgap_collect::child::Cancel;
 use roofgap_collect::command::{CommandLine, folders_in_variable, word_of_text, word_text};
 use roofgap_collect::entries;
 use roofgap_collect::program::{Annotation, ProgramContext, Scripts};
+use roofgap_collect::tool::ToolError;
 use roofgap_collect::watch::{
     ControlError, Hold, ProgramLock, Registry, Watched, WatchedProcess, ask, hold, status,
 };
@@ -370,7 +371,7 @@ pub(super) fn write_run(
         executable: PathBuf::new(),
         version: props.version.clone(),
         search_path: Vec::new(),
-        native: Err("a capture uses the collector of the program".to_owned()),
+        native: Err(ToolError("a capture uses the collector of the program".to_owned())),
     };
     let base = props.base.as_ref().unwrap_or(&session.composed.config.artifacts.stage2_dir);
     let run_dir = RunDir::create(base)?;

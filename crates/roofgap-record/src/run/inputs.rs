@@ -1,5 +1,6 @@
 //! The inputs of a session: the manifest, a YAML list of images and prompts, and the record `inputs.yaml`.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use roofgap_base::file::{hash_file, read_text};
@@ -31,21 +32,21 @@ pub struct ManifestItem {
 impl Manifest {
     /// Reads a manifest: a list, or a map with the list under `inputs` or `items`. Paths are relative to the file.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let wrong = |why: String| Error::new(format!("inputs.manifest: {}: {why}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let tree = read_yaml(&text, path).map_err(|error| wrong(error.to_string()))?;
+        let wrong = |why: &dyn Display| Error::new(format!("inputs.manifest: {}: {why}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+        let tree = read_yaml(&text, path).map_err(|error| wrong(&error))?;
         let list = tree.get("inputs").or_else(|| tree.get("items")).unwrap_or(&tree);
         let Value::Array(entries) = list else {
-            return Err(wrong("expected a list of images or prompts".to_owned()));
+            return Err(wrong(&"expected a list of images or prompts"));
         };
         let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let folder = full.parent().unwrap_or(Path::new("/"));
         let item = |(at, entry)| {
-            ManifestItem::of(entry, folder).map_err(|why| wrong(format!("entry {}: {why}", at + 1)))
+            ManifestItem::of(entry, folder).map_err(|why| wrong(&format!("entry {}: {why}", at + 1)))
         };
         let items: Vec<ManifestItem> = entries.iter().enumerate().map(item).collect::<Result<_, _>>()?;
         if items.is_empty() {
-            return Err(wrong("the list is empty".to_owned()));
+            return Err(wrong(&"the list is empty"));
         }
         Ok(Self { items })
     }
@@ -59,7 +60,7 @@ impl Manifest {
 
 impl ManifestItem {
     /// Reads an entry: a map, or a text that is an image where a file of that name exists, else a prompt.
-    fn of(entry: &Value, folder: &Path) -> Result<Self, String> {
+    fn of(entry: &Value, folder: &Path) -> Result<Self, Error> {
         let first = |keys: [&str; 2]| keys.iter().find_map(|key| entry.get(key)?.as_str());
         let (image, prompt) = match entry.as_str() {
             Some(text) if folder.join(text).is_file() => (Some(text), None),
@@ -68,10 +69,10 @@ impl ManifestItem {
         };
         let image = image.map(|image| folder.join(image));
         if let Some(image) = image.as_ref().filter(|image| !image.is_file()) {
-            return Err(format!("no such image {}", image.display()));
+            return Err(Error::new(format!("no such image {}", image.display())));
         }
         if image.is_none() && prompt.is_none() {
-            return Err("neither image nor prompt".to_owned());
+            return Err(Error::new("neither image nor prompt"));
         }
         Ok(Self { image, prompt: prompt.map(str::to_owned) })
     }
@@ -84,9 +85,9 @@ impl Manifest {
     /// Returns the options of the embedded model: the length of each prompt, and whether it has an image.
     pub fn embedded_options(&self, prompt_tokens: u32) -> Vec<String> {
         let option = |item: &ManifestItem| {
-            let own = item.prompt.as_ref().map(|text| text.len().div_ceil(BYTES_PER_TOKEN).max(1));
+            let tokens = item.prompt.as_ref().map(|text| text.len().div_ceil(BYTES_PER_TOKEN).max(1));
             let image = if item.image.is_some() { "+image" } else { "" };
-            format!("--prompt={}{image}", own.unwrap_or(prompt_tokens as usize))
+            format!("--prompt={}{image}", tokens.unwrap_or(prompt_tokens as usize))
         };
         self.items.iter().map(option).collect()
     }

@@ -145,7 +145,7 @@ pub fn dry_run(props: &ProfileProps) -> Result<DryRun, Error> {
     let gpus = GpuCheck::query(config, &props.search_path);
     let mut dry_run = DryRun::default();
     let no_gpu = gpus.usable.as_ref().err();
-    dry_run.remarks.extend(no_gpu.map(|why| (PhaseName::Preflight, why.clone())));
+    dry_run.remarks.extend(no_gpu.map(|why| (PhaseName::Preflight, why.to_string())));
     if config.workload.kind == WorkloadKind::Hydra {
         let note = "the module is asked for its configuration when the session runs; overrides that turn off its own measurements are added then";
         dry_run.remarks.push((PhaseName::Preflight, note.to_owned()));

@@ -376,7 +376,7 @@ mod tests {
             "workload.program=[vllm, serve, m]",
             "load.rate=2.5",
             "load.prompt_tokens=900",
-            "load.good_ttft=500ms",
+            "load.duration=500ms",
         ]);
         let argv = words(&program, PhaseName::Baseline);
         assert_eq!(argv[..2], ["/bin/roofgap", "load"]);
@@ -386,7 +386,7 @@ mod tests {
             "load.warmup=8",
             "load.prompt_tokens=900",
             "load.output_tokens=128",
-            "load.good_ttft=\"0.5s\"",
+            "load.duration=\"0.5s\"",
         ] {
             assert!(argv.contains(&word.to_owned()), "{word} in {argv:?}");
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use roofgap_analyze::Analysis;
 use roofgap_collect::command::CommandLine;
+use roofgap_collect::tool::ToolError;
 use serde::Serialize;
 
 use super::tools::NativeLibrary;
@@ -28,7 +29,7 @@ pub struct ProfileProps {
     /// Folders of the `PATH`.
     pub search_path: Vec<PathBuf>,
     /// Native collector, or the reason why there is none.
-    pub native: Result<NativeLibrary, String>,
+    pub native: Result<NativeLibrary, ToolError>,
 }
 
 /// Progress of a session.

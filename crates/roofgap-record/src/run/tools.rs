@@ -5,7 +5,7 @@ use super::props::ProfileProps;
 use roofgap_analyze::Engine;
 use roofgap_collect::command::find_on_path;
 use roofgap_collect::provenance::{Gpus, Machine, Python, Revision, recorded_variables, visible_gpus};
-use roofgap_collect::tool::{Ncu, Nsys, Search, SearchResult, Version};
+use roofgap_collect::tool::{Ncu, Nsys, Search, SearchResult, ToolError, Version};
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::run_dir::environment::{Environment, SCHEMA, ToolFacts};
@@ -27,11 +27,11 @@ pub struct NativeLibrary {
 
 impl NativeLibrary {
     /// Returns the embedded library, or the reason why there is none.
-    pub fn embedded() -> Result<Self, String> {
+    pub fn embedded() -> Result<Self, ToolError> {
         if BYTES.is_empty() {
-            return Err(format!(
+            return Err(ToolError(format!(
                 "the native collector is not available: this binary was built without it: {WHY}"
-            ));
+            )));
         }
         Ok(Self { bytes: BYTES, sha256: SHA256 })
     }
@@ -39,22 +39,22 @@ impl NativeLibrary {
 
 /// The tools of a session, each with the reason where it cannot be used.
 pub struct Tools {
-    pub nsys: Result<Nsys, String>,
-    pub native: Result<NativeLibrary, String>,
-    pub ncu: Result<Ncu, String>,
-    pub gpu: Result<(), String>,
+    pub nsys: Result<Nsys, ToolError>,
+    pub native: Result<NativeLibrary, ToolError>,
+    pub ncu: Result<Ncu, ToolError>,
+    pub gpu: Result<(), ToolError>,
 }
 
 impl Tools {
     /// Searches the tools; not where no phase needs them.
-    pub fn find(props: &ProfileProps, gpu: Result<(), String>, is_needed: bool) -> Self {
+    pub fn find(props: &ProfileProps, gpu: Result<(), ToolError>, is_needed: bool) -> Self {
         let profiling = &props.composed.config.profiling;
         let search = |named: &Option<PathBuf>| Search {
             named: named.clone(),
             path: props.search_path.clone(),
             root: Some(PathBuf::from("/")),
         };
-        let not_needed = || "not searched: no phase needs it".to_owned();
+        let not_needed = || ToolError("not searched: no phase needs it".to_owned());
         Self {
             nsys: if is_needed { find_nsys(&search(&profiling.nsys.path)) } else { Err(not_needed()) },
             native: props.native.clone(),
@@ -64,52 +64,56 @@ impl Tools {
     }
 }
 
-fn find_nsys(search: &Search) -> Result<Nsys, String> {
-    let nsys = found("nsys", "Nsight Systems", search, Nsys::find(search))?;
+fn find_nsys(search: &Search) -> Result<Nsys, ToolError> {
+    let nsys = usable("nsys", "Nsight Systems", search, Nsys::find(search))?;
     match nsys.importer.remedy() {
-        Some(remedy) => Err(format!("{} cannot import its own recordings; {remedy}", nsys.path.display())),
+        Some(remedy) => {
+            Err(ToolError(format!("{} cannot import its own recordings; {remedy}", nsys.path.display())))
+        }
         None => Ok(nsys),
     }
 }
 
-fn find_ncu(search: &Search) -> Result<Ncu, String> {
-    found("ncu", "Nsight Compute", search, Ncu::find(search))
+fn find_ncu(search: &Search) -> Result<Ncu, ToolError> {
+    usable("ncu", "Nsight Compute", search, Ncu::find(search))
 }
 
-/// Returns the tool that was found, or the reason why there is none.
-fn found<T>(tool: &str, product: &str, search: &Search, found: SearchResult<T>) -> Result<T, String> {
-    let tried = found.tried();
-    found.tool.ok_or_else(|| match (tried, &search.named) {
-        (Some(tried), _) => format!("no usable {tool}: {tried}"),
-        (None, Some(path)) => format!("{} is not executable; fix profiling.{tool}.path", path.display()),
-        (None, None) => format!("{tool} was not found; install {product}, or set profiling.{tool}.path"),
+/// Returns the tool of a search, or the reason why there is none.
+fn usable<T>(tool: &str, product: &str, search: &Search, result: SearchResult<T>) -> Result<T, ToolError> {
+    let tried = result.tried();
+    result.tool.ok_or_else(|| {
+        ToolError(match (tried, &search.named) {
+            (Some(tried), _) => format!("no usable {tool}: {tried}"),
+            (None, Some(path)) => format!("{} is not executable; fix profiling.{tool}.path", path.display()),
+            (None, None) => format!("{tool} was not found; install {product}, or set profiling.{tool}.path"),
+        })
     })
 }
 
 /// The GPUs of the machine, and whether the program can use one.
 pub struct GpuCheck {
     pub gpus: Option<Gpus>,
-    pub usable: Result<(), String>,
+    pub usable: Result<(), ToolError>,
 }
 
 impl GpuCheck {
     /// Queries `nvidia-smi`.
     pub fn query(config: &Config, search_path: &[PathBuf]) -> Self {
         let gpus = match find_on_path(Path::new("nvidia-smi"), search_path) {
-            Some(smi) => Gpus::query(&smi).map_err(|error| format!("nvidia-smi failed: {error}")),
-            None => Err("no GPU: nvidia-smi was not found".to_owned()),
+            Some(smi) => Gpus::query(&smi).map_err(|error| ToolError(format!("nvidia-smi failed: {error}"))),
+            None => Err(ToolError("no GPU: nvidia-smi was not found".to_owned())),
         };
-        let own = config.workload.env.get("CUDA_VISIBLE_DEVICES").cloned();
-        let value = own.or_else(|| std::env::var("CUDA_VISIBLE_DEVICES").ok());
+        let visible = config.workload.env.get("CUDA_VISIBLE_DEVICES").cloned();
+        let visible = visible.or_else(|| std::env::var("CUDA_VISIBLE_DEVICES").ok());
         let usable = match &gpus {
             Err(why) => Err(why.clone()),
-            Ok(found) if found.gpus.is_empty() => Err("no GPU: nvidia-smi lists none".to_owned()),
-            Ok(found) if visible_gpus(&found.gpus, value.as_deref()).is_empty() && found.mig.is_empty() => {
-                Err(format!(
+            Ok(all) if all.gpus.is_empty() => Err(ToolError("no GPU: nvidia-smi lists none".to_owned())),
+            Ok(all) if visible_gpus(&all.gpus, visible.as_deref()).is_empty() && all.mig.is_empty() => {
+                Err(ToolError(format!(
                     "no GPU: CUDA_VISIBLE_DEVICES is {:?}, which matches none of the {} GPUs",
-                    value.unwrap_or_default(),
-                    found.gpus.len()
-                ))
+                    visible.unwrap_or_default(),
+                    all.gpus.len()
+                )))
             }
             Ok(_) => Ok(()),
         };
@@ -118,7 +122,7 @@ impl GpuCheck {
 }
 
 /// Python of the program, or the error from querying it.
-pub type PythonResult = Result<Python, String>;
+pub type PythonResult = Result<Python, ToolError>;
 
 /// Queries the Python of the program; `None` for a program that is not Python.
 pub fn python_of(config: &Config) -> Option<PythonResult> {
@@ -132,7 +136,7 @@ pub fn python_of(config: &Config) -> Option<PythonResult> {
             is_python.then_some(first)?
         }
     };
-    Some(Python::query(&interpreter, Engine::packages()).map_err(|error| error.to_string()))
+    Some(Python::query(&interpreter, Engine::packages()))
 }
 
 /// Gathers the document.
@@ -149,10 +153,10 @@ pub fn gather_environment(
         roofgap_version: props.version.clone(),
         tools: tools.map(tool_facts).unwrap_or_default(),
         gpus: gpus.gpus.clone(),
-        no_gpu_because: gpus.usable.as_ref().err().cloned(),
+        no_gpu_because: gpus.usable.as_ref().err().map(ToString::to_string),
         machine: Machine::current(),
         python: python.and_then(|python| python.as_ref().ok().cloned()),
-        no_python_because: python.and_then(|python| python.as_ref().err().cloned()),
+        no_python_because: python.and_then(|python| Some(python.as_ref().err()?.to_string())),
         workload_revision: folder.as_deref().and_then(Revision::in_folder),
         variables: recorded_variables(),
     }
@@ -168,7 +172,8 @@ fn tool_facts(tools: &Tools) -> BTreeMap<String, ToolFacts> {
         sha256: Some(library.sha256.to_owned()),
         ..ToolFacts::default()
     };
-    let unusable = |why: &String| ToolFacts { unusable_because: Some(why.clone()), ..ToolFacts::default() };
+    let unusable =
+        |why: &ToolError| ToolFacts { unusable_because: Some(why.to_string()), ..ToolFacts::default() };
     let rows = [
         ("nsys", tools.nsys.as_ref().map(|nsys| installed(&nsys.path, &nsys.version))),
         ("ncu", tools.ncu.as_ref().map(|ncu| installed(&ncu.path, &ncu.version))),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use serde_json::{Number, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use ureq::Agent;
 
@@ -70,42 +70,25 @@ pub enum RequestError {
     Server(String),
 }
 
-#[derive(Deserialize)]
-struct Event {
-    #[serde(default)]
-    choices: Vec<Choice>,
-    usage: Option<Usage>,
-    error: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    text: Option<String>,
-    delta: Option<Delta>,
-}
-
-#[derive(Deserialize)]
-struct Delta {
-    content: Option<String>,
-    #[serde(alias = "reasoning")]
-    reasoning_content: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    prompt_tokens: Option<Number>,
-    completion_tokens: Option<Number>,
-}
-
 /// Most tokens of one request. A larger count is taken as none, so that the sum over all requests is exact.
 const MOST_TOKENS: u64 = 1 << 26;
 
-impl Usage {
-    /// Puts the counts that can be into an outcome.
-    fn tell(&self, outcome: &mut Outcome) {
-        let count = |number: &Option<Number>| number.as_ref()?.as_u64().filter(|count| *count <= MOST_TOKENS);
-        outcome.prompt_tokens = count(&self.prompt_tokens).or(outcome.prompt_tokens);
-        outcome.output_tokens = count(&self.completion_tokens).or(outcome.output_tokens);
+/// Returns the text in an event of an answer, which has parts for reasoning in the words of several engines.
+fn texts(event: &Value) -> impl Iterator<Item = &str> {
+    let choices = event["choices"].as_array().into_iter().flatten();
+    let parts = choices.flat_map(|choice| {
+        let delta = &choice["delta"];
+        [&choice["text"], &delta["content"], &delta["reasoning_content"], &delta["reasoning"]]
+    });
+    parts.filter_map(Value::as_str)
+}
+
+impl Outcome {
+    /// Takes the counts of an event that can be.
+    fn count(&mut self, event: &Value) {
+        let count = |name: &str| event["usage"][name].as_u64().filter(|count| *count <= MOST_TOKENS);
+        self.prompt_tokens = count("prompt_tokens").or(self.prompt_tokens);
+        self.output_tokens = count("completion_tokens").or(self.output_tokens);
     }
 }
 
@@ -197,22 +180,20 @@ impl Client {
                 let _ = io::copy(&mut lines.take(MOST_SHOWN), &mut io::sink());
                 return Ok(());
             }
-            let event: Event =
-                serde_json::from_str(data).map_err(|_| RequestError::NotUnderstood(shortened(data)))?;
-            if let Some(error) = event.error.filter(|error| !error.is_null()) {
+            let event = serde_json::from_str(data).ok().filter(Value::is_object);
+            let event = event.ok_or_else(|| RequestError::NotUnderstood(shortened(data)))?;
+            if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
                 return Err(RequestError::Server(shortened(&error.to_string())));
             }
             let mut has_text = false;
-            for text in event.choices.iter().flat_map(Choice::texts) {
+            for text in texts(&event) {
                 has_text |= !text.is_empty();
                 outcome.answer.update(text);
             }
             if has_text {
                 outcome.parts.push(now);
             }
-            if let Some(usage) = event.usage {
-                usage.tell(outcome);
-            }
+            outcome.count(&event);
         }
     }
 
@@ -229,19 +210,6 @@ impl Client {
             body["ignore_eos"] = true.into();
         }
         body
-    }
-}
-
-impl Choice {
-    /// Returns the text of this part of the answer.
-    fn texts(&self) -> impl Iterator<Item = &str> {
-        let delta = self.delta.as_ref();
-        let texts = [
-            self.text.as_deref(),
-            delta.and_then(|delta| delta.content.as_deref()),
-            delta.and_then(|delta| delta.reasoning_content.as_deref()),
-        ];
-        texts.into_iter().flatten()
     }
 }
 
@@ -337,12 +305,13 @@ mod prompts_tests {
     fn a_count_that_no_request_has_is_none() {
         let told = |usage: &str| {
             let mut outcome = Outcome { prompt_tokens: Some(3), ..Outcome::default() };
-            serde_json::from_str::<Usage>(usage).unwrap().tell(&mut outcome);
+            outcome.count(&serde_json::from_str(usage).unwrap());
             (outcome.prompt_tokens, outcome.output_tokens)
         };
-        assert_eq!(told(r#"{"prompt_tokens": 7, "completion_tokens": 5}"#), (Some(7), Some(5)));
+        assert_eq!(told(r#"{"usage": {"prompt_tokens": 7, "completion_tokens": 5}}"#), (Some(7), Some(5)));
         for absurd in ["18446744073709551615", "99999999999999999999999", "-1", "1e300", "2.5"] {
-            let usage = format!(r#"{{"prompt_tokens": {absurd}, "completion_tokens": {absurd}}}"#);
+            let usage =
+                format!(r#"{{"usage": {{"prompt_tokens": {absurd}, "completion_tokens": {absurd}}}}}"#);
             assert_eq!(told(&usage), (Some(3), None), "{absurd}");
         }
     }

@@ -17,7 +17,6 @@ pub use server::{ServerProps, serve_and_load};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use roofgap_base::error::Error;
 use roofgap_base::file::write_atomic;
 use roofgap_wire::account::{Account, SCHEMA};
 
@@ -29,25 +28,6 @@ pub struct LoadProps {
     /// Requests. With a rate they start at random times (Poisson), whether or not earlier ones are done; without one, the next starts
     /// when one is done.
     pub load: Load,
-}
-
-impl LoadProps {
-    /// Checks the port of the address: libraries take one that is too large for none, and ask port 80.
-    ///
-    /// # Errors
-    /// Fails for a port that is not a number from 1 to 65535.
-    fn check_port(&self) -> Result<(), Error> {
-        let (_, place) = self.url.split_once("://").unwrap_or(("", &self.url));
-        let place = place.split(['/', '?', '#']).next().unwrap_or_default();
-        // A name may precede the host; the colons of an IPv6 address are in brackets.
-        let after = place.rsplit_once(['@', ']']).map_or(place, |(_, after)| after);
-        match after.rsplit_once(':') {
-            Some((_, port)) if !port.parse::<u16>().is_ok_and(|port| port > 0) => {
-                Err(Error::new(format!("{}: {port:?} is not a port from 1 to 65535", self.url)))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// Returns the path at which the server itself may write an account, beside that of the load.
@@ -76,28 +56,6 @@ pub fn write_account(path: &Path, load: &LoadRun) -> io::Result<()> {
 mod account_tests {
     use super::*;
     use roofgap_wire::account::RequestStats;
-
-    #[test]
-    fn a_port_is_a_number_that_a_socket_has() {
-        let check = |url: &str| LoadProps { url: url.to_owned(), ..LoadProps::default() }.check_port();
-        for url in [
-            "http://a:8000",
-            "http://a",
-            "https://a/x:y",
-            "http://[::1]:1/v1",
-            "http://[::1]",
-            "http://u:p@a",
-            "a:65535",
-        ] {
-            assert!(check(url).is_ok(), "{url}");
-        }
-        for url in
-            ["http://a:99999", "http://a:65536/v1", "http://a:0", "http://a:", "http://[::1]:x", "a:-1"]
-        {
-            let error = check(url).unwrap_err().to_string();
-            assert!(error.contains("is not a port"), "{url}: {error}");
-        }
-    }
 
     #[test]
     fn the_facts_of_the_server_are_kept() {

@@ -6,12 +6,12 @@ use super::{Load, LoadProps};
 use jiff::Timestamp;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
+use roofgap_base::file::sha256;
 use roofgap_base::numbers;
-use roofgap_base::text::hex;
 use roofgap_collect::child::Cancel;
 use roofgap_wire::account::RequestStats;
-use serde::Deserialize;
-use sha2::{Digest, Sha256};
+use serde_json::Value;
+use sha2::Digest;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
@@ -40,9 +40,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// Sends load to a running server and measures it.
 ///
 /// # Errors
-/// Fails when the address has no possible port, when no server answers, when it names no model, when the prompts cannot be read or when no request was answered.
+/// Fails when no server answers, when it names no model, when the prompts cannot be read or when no request was answered.
 pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(&str)) -> Result<LoadRun, Error> {
-    props.check_port()?;
     let load = &props.load;
     let agent = agent(load.timeout.0, load.concurrency as usize);
     let model = match &load.model {
@@ -50,14 +49,12 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(&str)) -
         None => first_model(&agent, &props.url)?,
     };
     progress(&format!("the server is ready; model {model}"));
-    let count = load.warmup.checked_add(load.requests);
-    let count = count
-        .filter(|count| *count <= MOST_REQUESTS)
-        .ok_or_else(|| {
-            Error::new(format!(
-                "more than {MOST_REQUESTS} requests with those of the warm-up; send fewer (load.requests, load.warmup)"
-            ))
-        })?;
+    let count = load.warmup.saturating_add(load.requests);
+    if count > MOST_REQUESTS {
+        return Err(Error::new(format!(
+            "more than {MOST_REQUESTS} requests with those of the warm-up; send fewer (load.requests, load.warmup)"
+        )));
+    }
     let mut prompts = make_prompts(load, count)?;
     let measured = prompts.split_off((load.warmup as usize).min(prompts.len()));
     let mut client = Client::new(agent.clone(), &props.url, model);
@@ -81,7 +78,7 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(&str)) -
     samples.push(stats::read_exported(&agent, &props.url));
     progress(&format!("{} requests are done", numbers::count(outcomes.len() as u64)));
     let answers_hash = answers_hash(&outcomes, measured.len());
-    let mut stats = stats::summary(&outcomes, load, i64::try_from(started).unwrap_or_default());
+    let mut stats = stats::summary(&outcomes, i64::try_from(started).unwrap_or_default());
     stats.clock_change_ns = i64::try_from(change).ok();
     stats.trace = trace;
     if let (Some(before), Some(after)) = (samples.first(), samples.last()) {
@@ -110,11 +107,8 @@ fn answers_hash(outcomes: &[Outcome], prompts: usize) -> Option<String> {
     let mut sorted: Vec<&Outcome> = outcomes.iter().filter(|_| all && prompts > 0).collect();
     sorted.sort_by_key(|outcome| outcome.number);
     sorted.first()?;
-    let mut whole = Sha256::new();
-    for outcome in sorted {
-        whole.update(outcome.answer.clone().finalize());
-    }
-    Some(format!("sha256:{}", hex(&whole.finalize())))
+    let hashes: Vec<u8> = sorted.iter().flat_map(|outcome| outcome.answer.clone().finalize()).collect();
+    Some(format!("sha256:{}", sha256(&hashes)))
 }
 
 /// Runs a load and samples the server's gauges meanwhile. `first` is the sample before it.
@@ -202,16 +196,6 @@ fn due_times(count: usize, rate: f64, seed: u64) -> Vec<Duration> {
     times.collect()
 }
 
-#[derive(Deserialize)]
-struct Models {
-    data: Vec<ModelEntry>,
-}
-
-#[derive(Deserialize)]
-struct ModelEntry {
-    id: String,
-}
-
 fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, Error> {
     let unknown =
         |why: String| Error::new(format!("{url} names no model: {why}; name it with --model (load.model)"));
@@ -222,14 +206,15 @@ fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, Error> {
     if status != 200 {
         return Err(unknown(format!("HTTP status {status} from /v1/models")));
     }
-    let models: Models = serde_json::from_str(&text).map_err(|error| unknown(error.to_string()))?;
-    let first = models.data.into_iter().next();
-    first.map(|model| model.id).ok_or_else(|| unknown("its list of models is empty".to_owned()))
+    let models: Value = serde_json::from_str(&text).map_err(|error| unknown(error.to_string()))?;
+    let first = models.pointer("/data/0/id").and_then(Value::as_str);
+    first.map(str::to_owned).ok_or_else(|| unknown("its list of models is empty".to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sha2::Sha256;
 
     #[test]
     fn answers_are_hashed_in_the_order_of_the_prompts() {

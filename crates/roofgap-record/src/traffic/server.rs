@@ -43,7 +43,6 @@ pub fn serve_and_load(
     cancel: &Cancel,
     progress: &mut dyn FnMut(&str),
 ) -> Result<LoadRun, Error> {
-    load.check_port()?;
     let output = || match &server.log {
         Some(path) => OutputTarget::file(path),
         None => OutputTarget::Memory { max_bytes: 64 << 10 },

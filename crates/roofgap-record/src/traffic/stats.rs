@@ -1,18 +1,16 @@
 //! Percentiles and throughput of all requests; counters and gauges that a server exports in the text format of Prometheus.
 
-use super::Load;
 use super::client::{Outcome, get};
 use roofgap_analyze::Engine;
 use roofgap_base::clock::ns;
 use roofgap_base::stats::percentile;
-use roofgap_runs::config::Span;
 use roofgap_wire::account::{GaugeStats, MOST_KEPT, Percentiles, RequestFailure, RequestStats, RequestTimes};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use ureq::Agent;
 
 /// Summarises the requests. `started_unix_ns` is the wall-clock time of their origin.
-pub fn summary(outcomes: &[Outcome], load: &Load, started_unix_ns: i64) -> RequestStats {
+pub fn summary(outcomes: &[Outcome], started_unix_ns: i64) -> RequestStats {
     let done: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.error.is_none()).collect();
     let mut failures: BTreeMap<String, u64> = BTreeMap::new();
     for error in outcomes.iter().filter_map(|outcome| outcome.error.as_ref()) {
@@ -27,13 +25,6 @@ pub fn summary(outcomes: &[Outcome], load: &Load, started_unix_ns: i64) -> Reque
     let per_s = |count: u64| (window > Duration::ZERO).then(|| count as f64 / window.as_secs_f64());
     let sum = |of: fn(&Outcome) -> Option<u64>| done.iter().map(|outcome| of(outcome)).sum::<Option<u64>>();
     let output_tokens = sum(|outcome| outcome.output_tokens);
-    let good = |outcome: &&&Outcome| {
-        let within = |limit: Option<Span>, value: Option<Duration>| {
-            limit.is_none_or(|limit| value.is_some_and(|value| value <= limit.0))
-        };
-        within(load.good_ttft, ttft(outcome)) && within(load.good_itl, mean_gap(outcome))
-    };
-    let limited = load.good_ttft.is_some() || load.good_itl.is_some();
     RequestStats {
         sent: outcomes.len() as u64,
         completed: done.len() as u64,
@@ -47,7 +38,6 @@ pub fn summary(outcomes: &[Outcome], load: &Load, started_unix_ns: i64) -> Reque
         e2e_ns: percentiles(done.iter().map(|outcome| outcome.end.saturating_sub(outcome.due)).collect()),
         tokens_per_s: output_tokens.and_then(per_s),
         requests_per_s: per_s(done.len() as u64),
-        good_requests_per_s: limited.then(|| per_s(done.iter().filter(good).count() as u64)).flatten(),
         failures,
         each: each(&done, first),
         ..RequestStats::default()
@@ -80,14 +70,6 @@ fn ttft(outcome: &Outcome) -> Option<Duration> {
 fn gaps(outcome: &Outcome) -> impl Iterator<Item = Duration> {
     let pairs = outcome.parts.windows(2);
     pairs.filter_map(|pair| Some(pair.get(1)?.saturating_sub(*pair.first()?)))
-}
-
-/// Returns the mean time between tokens, by the number of tokens where the server gives it.
-fn mean_gap(outcome: &Outcome) -> Option<Duration> {
-    let (first, last) = (outcome.parts.first()?, outcome.parts.last()?);
-    let tokens = outcome.output_tokens.unwrap_or(outcome.parts.len() as u64);
-    let gaps = u32::try_from(tokens.checked_sub(1)?).ok().filter(|gaps| *gaps > 0)?;
-    Some(last.saturating_sub(*first) / gaps)
 }
 
 /// Summarises times; `None` without any.
@@ -271,15 +253,13 @@ mod tests {
         let failed =
             Outcome { due: ms(5), end: ms(1_000), error: Some(RequestError::Cut), ..Outcome::default() };
         let outcomes = [outcome(0, &[100, 110, 130], 130), outcome(10, &[310, 340], 350), failed];
-        let props = Load { good_ttft: Some(Span(ms(200))), ..Load::default() };
-        let stats = summary(&outcomes, &props, 7);
+        let stats = summary(&outcomes, 7);
         assert_eq!((stats.sent, stats.completed, stats.failed), (3, 2, 1));
         assert_eq!(stats.prompt_tokens, Some(20));
         assert_eq!(stats.output_tokens, Some(5));
         assert_eq!((stats.start_unix_ns, stats.window_ns), (7, 1_000_000_000));
         assert_eq!(stats.tokens_per_s, Some(5.0));
         assert_eq!(stats.requests_per_s, Some(2.0));
-        assert_eq!(stats.good_requests_per_s, Some(1.0));
         let ttft = stats.ttft_ns.unwrap();
         assert_eq!((ttft.p50, ttft.p90, ttft.mean), (100_000_000, 300_000_000, 200_000_000));
         let itl = stats.itl_ns.unwrap();
@@ -293,7 +273,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_nothing() {
-        let stats = summary(&[], &Load::default(), 0);
-        assert_eq!((stats.ttft_ns, stats.tokens_per_s, stats.good_requests_per_s), (None, None, None));
+        let stats = summary(&[], 0);
+        assert_eq!((stats.ttft_ns, stats.tokens_per_s), (None, None));
     }
 }

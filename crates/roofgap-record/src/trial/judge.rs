@@ -1,8 +1,7 @@
 //! The verdict on a change from its pairs of runs.
 
 use roofgap_analyze::{
-    BaseRuns, Direction, MeanTime, MeasuredTime, OutputCheck, OutputEffect, TimeChange, TrialRow,
-    TrialVerdict,
+    BaseRuns, MeanTime, MeasuredTime, OutputCheck, OutputEffect, TimeChange, TrialRow, TrialVerdict,
 };
 use roofgap_base::stats::PairedRatio;
 
@@ -106,11 +105,11 @@ pub fn verdict(row: &TrialRow, repeats: u32) -> TrialVerdict {
         return row.verdict;
     }
     let decided = row.deciding().filter(|change| change.after_ns.len() as u64 >= u64::from(repeats));
-    match decided.and_then(TimeChange::direction) {
+    match decided.and_then(|change| change.interval) {
         None => TrialVerdict::Unfinished,
-        Some(Direction::Faster) => TrialVerdict::Faster,
-        Some(Direction::Same) => TrialVerdict::Same,
-        Some(Direction::Slower) => TrialVerdict::Slower,
+        Some((low, _)) if low > 1.0 => TrialVerdict::Faster,
+        Some((_, high)) if high < 1.0 => TrialVerdict::Slower,
+        Some(_) => TrialVerdict::Same,
     }
 }
 

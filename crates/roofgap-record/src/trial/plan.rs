@@ -12,7 +12,7 @@ use roofgap_runs::open::Overrides;
 use roofgap_runs::open::run::Run;
 use roofgap_runs::run_dir::folder::{RunState, run_state};
 use roofgap_runs::run_dir::layout::job_of_node;
-use roofgap_runs::run_dir::{Layout, PhaseName, RunRef, SessionRecord};
+use roofgap_runs::run_dir::{Layout, PhaseName, RunRef};
 use serde::Serialize;
 
 use crate::distinct;
@@ -74,8 +74,6 @@ pub struct TrialPlan {
     pub run_ns: Option<u64>,
     /// Wall time of the first runs, ns, as if changes made no difference.
     pub first_ns: Option<u64>,
-    /// Wall time of the kept changes under the profilers, ns, as if changes made no difference.
-    pub watched_ns: Option<u64>,
     /// Time budget, ns.
     pub budget_ns: u64,
 }
@@ -163,7 +161,7 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
     }
     let share = |stage: &Stage| StageShare { name: stage.name.clone(), elapsed_ns: stage.elapsed_ns() };
     let first_runs = 2 * u64::from(props.repeats) * candidates.len() as u64;
-    let run_ns = wall_ns(&run.record, &[PhaseName::Baseline]);
+    let run_ns = run.record.phase(PhaseName::Baseline).and_then(|phase| phase.wall_ns);
     Ok(TrialPlan {
         schema: SCHEMA,
         run_id: props.run.id.clone(),
@@ -173,7 +171,6 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
         first_runs,
         run_ns,
         first_ns: run_ns.map(|ns| ns.saturating_mul(first_runs)),
-        watched_ns: wall_ns(&run.record, PhaseName::ALL),
         budget_ns: u64::try_from(props.budget.as_nanos()).unwrap_or(u64::MAX),
         candidates,
     })
@@ -184,12 +181,6 @@ fn sessions_of_job(run: &Path) -> usize {
     let full = std::fs::canonicalize(run).unwrap_or_else(|_| run.to_owned());
     let above = job_of_node(&full).map_or(0, |job| Layout::of(job).node_runs().len());
     above.max(Layout::of(&full).node_runs().len())
-}
-
-/// Sums the wall times of phases; `None` where none ran.
-fn wall_ns(record: &SessionRecord, phases: &[PhaseName]) -> Option<u64> {
-    let wall = |name: &PhaseName| record.phase(*name)?.wall_ns;
-    phases.iter().filter_map(wall).reduce(u64::saturating_add)
 }
 
 /// Collects the chosen changes: those of the findings that are named, those named themselves, and environment variables. A change of several

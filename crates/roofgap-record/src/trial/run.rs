@@ -1,4 +1,4 @@
-//! The whole trial: each change alone, then those that help together, then what is kept under the profilers; and `try.json` on disk.
+//! The whole trial: each change alone, then those that help together; and `try.json` on disk.
 //!
 //! Runs of the unchanged and the changed workload alternate, and the order of every second pair is reversed, so slow changes of the machine
 //! affect both sides of a pair alike.
@@ -16,26 +16,23 @@ use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_base::numbers::{decimal, time};
 use roofgap_collect::child::Cancel;
-use roofgap_collect::command::CommandLine;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::config::{Config, Span};
 use roofgap_runs::run_dir::Layout;
 use roofgap_runs::run_dir::folder::write_json;
-use roofgap_runs::run_dir::layout::job_of_node;
-use tempfile::TempDir;
 
 use super::judge::{base_runs, compare_output, compare_times, hindrance, is_narrow, refusal, verdict};
 use super::plan::{Candidate, TrialPlan, TrialProps, bound_ratio};
-use super::sample::{Failure, Sample, Unmeasured, attempt};
-use super::variant::{OWN_RUN, Variant, conflict, quoted};
+use super::sample::{Failure, Sample, Stop, attempt};
+use super::variant::{Variant, conflict};
 use crate::distinct;
-use crate::run::{Event, profile, write_reports};
+use crate::run::write_reports;
 
 /// Most pairs of runs, as a multiple of the fewest. A noisier time is decided by what these show.
 const MOST_PAIRS: u32 = 4;
 
-/// Prefix of the folders of runs within the run directory.
-const SCRATCH: &str = ".try-";
+/// Folder of the measured runs within the run directory.
+const SCRATCH: &str = ".try-runs";
 
 /// Progress of a trial.
 #[derive(Debug)]
@@ -44,8 +41,6 @@ pub enum TrialEvent<'a> {
     Status(&'a str),
     /// A run or a changed workload has ended.
     Line(&'a str),
-    /// What is kept runs under the profilers.
-    Watched(Event<'a>),
 }
 
 /// Result of a trial.
@@ -71,15 +66,16 @@ pub fn run(
 ) -> Result<TrialOutcome, Error> {
     let folder = &props.run.path;
     let _lock = lock(folder)?;
-    // The lock is held: what lies here was left by a trial that was killed.
-    remove_leftovers(folder);
-    let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(folder);
+    let scratch = folder.join(SCRATCH);
+    // The lock is held: what lies there was left by a trial that was killed.
+    let _ = std::fs::remove_dir_all(&scratch);
+    std::fs::create_dir(&scratch).map_err(Error::io("write", &scratch))?;
     let mut context = TrialContext {
         props,
         plan,
         cancel,
         events,
-        scratch: scratch.map_err(Error::io("write", folder))?,
+        scratch,
         path: Layout::of(folder).trial(),
         trial: Trial {
             schema: TRY_SCHEMA.to_owned(),
@@ -95,6 +91,7 @@ pub fn run(
         base_took: plan.run_ns.map(Duration::from_nanos).unwrap_or_default(),
     };
     let end = context.steps();
+    let _ = std::fs::remove_dir_all(&context.scratch);
     let exit = context.conclude(end)?;
     // The reports show the trial.
     if let Err(error) = write_reports(folder) {
@@ -102,25 +99,6 @@ pub fn run(
         context.save()?;
     }
     Ok(TrialOutcome { path: context.path, trial: context.trial, exit })
-}
-
-/// Reason to end a trial early.
-#[derive(Debug)]
-enum Stop {
-    /// The user cancelled it.
-    Cancelled,
-    /// The budget is spent.
-    Budget,
-    /// The unchanged workload failed.
-    Failed(Failure),
-    /// `try.json` cannot be written.
-    Record(Error),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Record(error)
-    }
 }
 
 /// A changed workload that is measured.
@@ -137,7 +115,7 @@ struct TrialContext<'a> {
     plan: &'a TrialPlan,
     cancel: &'a Cancel,
     events: &'a mut dyn FnMut(TrialEvent<'_>),
-    scratch: TempDir,
+    scratch: PathBuf,
     /// `try.json`.
     path: PathBuf,
     trial: Trial,
@@ -179,18 +157,14 @@ impl<'a> TrialContext<'a> {
             return end;
         };
         self.keep(best);
-        self.save()?;
-        end?;
-        if others.is_empty() {
-            return self.watch(best);
+        if end.is_err() || others.is_empty() {
+            return end;
         }
         let together = self.enter(helpful.iter().flat_map(|contender| contender.changes.clone()).collect());
         let end = self.measure(&together);
         self.close(&together, end.as_ref().err());
-        let is_kept = self.prefer(&together, best, others);
-        self.save()?;
-        end?;
-        self.watch(if is_kept { &together } else { best })
+        self.prefer(&together, best, others);
+        end
     }
 
     /// Adds the row of some changes without measurements.
@@ -225,23 +199,23 @@ impl<'a> TrialContext<'a> {
         for pair in 1..=self.props.repeats.saturating_mul(MOST_PAIRS) {
             for is_changed in [pair % 2 == 0, pair % 2 == 1] {
                 if is_changed {
-                    match self.sample(&contender.variant, pair, took)? {
+                    match self.sample(&contender.variant, pair, took) {
                         Ok((sample, ran)) => {
                             after.push(sample);
                             took = ran;
                         }
-                        Err(failure) => self.fail(contender, failure),
+                        Err(Stop::Failed(failure)) => self.fail(contender, failure),
+                        Err(stop) => return Err(stop),
                     }
                 } else {
-                    let (sample, ran) =
-                        self.sample(&unchanged, pair, self.base_took)?.map_err(Stop::Failed)?;
+                    let (sample, ran) = self.sample(&unchanged, pair, self.base_took)?;
                     self.base_took = ran;
                     self.base.push(sample.clone());
                     self.trial.base = base_runs(&self.base);
                     before.push(sample);
                 }
                 self.update(contender, &before, &after);
-                self.save()?;
+                self.save().map_err(Stop::Record)?;
                 if self.trial.rows[contender.row].verdict != TrialVerdict::Unfinished {
                     return Ok(());
                 }
@@ -253,13 +227,13 @@ impl<'a> TrialContext<'a> {
         Ok(())
     }
 
-    /// Runs a workload once. Returns its measurements with the time it took, or its failure.
+    /// Runs a workload once. Returns its measurements with the time it took.
     fn sample(
         &mut self,
         variant: &Variant,
         pair: u32,
         expected: Duration,
-    ) -> Result<Result<(Sample, Duration), Failure>, Stop> {
+    ) -> Result<(Sample, Duration), Stop> {
         let left = self.left();
         if self.cancel.is_requested() {
             return Err(Stop::Cancelled);
@@ -276,23 +250,23 @@ impl<'a> TrialContext<'a> {
             let (elapsed, left) = (time(ns(elapsed)), time(ns(left.saturating_sub(elapsed))));
             events(TrialEvent::Status(&format!("pair {pair}: {label} ... {elapsed}, {left} left")));
         };
-        let result = attempt(self.props, overrides, self.scratch.path(), limit, self.cancel, tick);
+        let result = attempt(self.props, overrides, &self.scratch, limit, self.cancel, tick);
         let took = began.elapsed();
         self.spent += took;
         match result {
-            Err(Unmeasured::Cancelled) => Err(Stop::Cancelled),
             // The budget ended it, not the program.
-            Err(Unmeasured::Failed(_)) if took >= left => Err(Stop::Budget),
-            Err(Unmeasured::Failed(failure)) => {
+            Err(Stop::Failed(_)) if took >= left => Err(Stop::Budget),
+            Err(Stop::Failed(failure)) => {
                 (self.events)(TrialEvent::Line(&format!("{label}: failed: {}", failure.why)));
-                Ok(Err(failure))
+                Err(Stop::Failed(failure))
             }
+            Err(stop) => Err(stop),
             Ok(sample) => {
                 if let Some((of, ns)) = sample.times.first() {
                     let (name, ns) = (of.name(), time(ns.round() as i64));
                     (self.events)(TrialEvent::Line(&format!("pair {pair}: {label}: {name} {ns}")));
                 }
-                Ok(Ok((sample, took)))
+                Ok((sample, took))
             }
         }
     }
@@ -388,11 +362,7 @@ impl<'a> TrialContext<'a> {
         let mut helpful: Vec<Contender<'a>> = Vec::new();
         for contender in contenders {
             let knobs = helpful.iter().flat_map(|better| &better.variant.knobs);
-            let same = contender
-                .variant
-                .knobs
-                .first()
-                .and_then(|own| knobs.into_iter().find(|it| conflict(it, own)));
+            let same = knobs.into_iter().find(|better| conflict(better, &contender.variant.knobs[0]));
             let same =
                 same.map(|better| format!("it changes the same setting as {}, which gives more", better.id));
             let reason = self.hindrance(&contender).or(same);
@@ -412,77 +382,32 @@ impl<'a> TrialContext<'a> {
             knobs: contender.variant.ids(),
             row: contender.row,
             command: contender.variant.profile_command(&self.props.run.path, self.config()),
-            ..Winner::default()
         });
     }
 
-    /// Keeps all changes together where they are faster than the best alone. Returns true if so.
-    fn prefer(&mut self, together: &Contender<'_>, best: &Contender<'_>, others: &[Contender<'_>]) -> bool {
+    /// Keeps all changes together where they are faster than the best alone.
+    fn prefer(&mut self, together: &Contender<'_>, best: &Contender<'_>, others: &[Contender<'_>]) {
         let rows = &self.trial.rows;
         let alone = rows[best.row].deciding().and_then(|change| change.ratio);
         let low = rows[together.row].deciding().and_then(|change| change.interval).map(|(low, _)| low);
-        let mut is_kept = false;
         if rows[together.row].verdict == TrialVerdict::Faster {
-            let is_better = low > alone;
             let no_gain = || format!("no gain over {} alone is shown", best.variant.label());
-            let reason = self.hindrance(together).or_else(|| (!is_better).then(no_gain));
-            is_kept = reason.is_none();
+            let reason = self.hindrance(together).or_else(|| (low <= alone).then(no_gain));
+            if reason.is_none() {
+                self.keep(together);
+            }
             self.trial.rows[together.row].reason = reason;
         }
-        if is_kept {
-            self.keep(together);
-        }
-        let word = self.trial.rows[together.row].verdict.word();
+        let verdict = self.trial.rows[together.row].verdict;
         for other in others {
             let row = &mut self.trial.rows[other.row];
-            if is_kept {
-                row.verdict = TrialVerdict::Kept;
+            if verdict == TrialVerdict::Kept {
+                row.verdict = verdict;
             } else {
-                row.reason = Some(format!("{}, measured together: {word}", together.variant.label()));
+                row.reason =
+                    Some(format!("{}, measured together: {}", together.variant.label(), verdict.word()));
             }
         }
-        is_kept
-    }
-
-    /// Profiles the kept changes as the run was profiled.
-    fn watch(&mut self, kept: &Contender<'_>) -> Result<(), Stop> {
-        let result = self.profile(kept);
-        if let Some(winner) = &mut self.trial.winner {
-            match result {
-                Ok((path, missing)) => {
-                    let compare =
-                        CommandLine::new("roofgap").arg("compare").arg(&self.props.run.path).arg(&path);
-                    winner.compare_command = Some(compare.to_string());
-                    winner.watched_run = Some(path);
-                    winner.watched_reason =
-                        (!missing.is_empty()).then(|| format!("missing: {}", missing.join("; ")));
-                }
-                Err(error) => winner.watched_reason = Some(error.to_string()),
-            }
-        }
-        self.save()?;
-        if self.cancel.is_requested() { Err(Stop::Cancelled) } else { Ok(()) }
-    }
-
-    /// Profiles the workload with the kept changes. Returns the folder of the run and what it misses.
-    fn profile(&mut self, kept: &Contender<'_>) -> Result<(String, Vec<String>), Error> {
-        let expected = self.plan.watched_ns.map(Duration::from_nanos).unwrap_or_default();
-        let left = self.left();
-        if left.is_zero() || expected > left {
-            let (left, took) = (time(ns(left)), time(ns(expected)));
-            return Err(Error::new(format!("the budget left {left} for it, and the run took {took}")));
-        }
-        let run = &self.props.run.path;
-        let folder = std::fs::canonicalize(run).unwrap_or_else(|_| run.clone());
-        let folder = quoted(&runs_around(&folder).to_string_lossy());
-        let mut overrides = kept.variant.overrides(self.config());
-        overrides.extend([OWN_RUN.to_owned(), format!("artifacts.stage2_dir={folder}")]);
-        let (events, began) = (&mut *self.events, Instant::now());
-        let session = self.props.session_with(overrides)?;
-        let outcome = profile(&session, self.cancel, &mut |event| events(TrialEvent::Watched(event)));
-        self.spent += began.elapsed();
-        let outcome = outcome?;
-        Ok((outcome.run_dir.display().to_string(), outcome.record.missing))
     }
 
     /// Records how the trial ended. Returns the exit status.
@@ -503,9 +428,6 @@ impl<'a> TrialContext<'a> {
             }
             Err(Stop::Record(error)) => return Err(error),
         };
-        if let Some(winner) = self.trial.winner.as_mut().filter(|winner| winner.watched_run.is_none()) {
-            winner.watched_reason = winner.watched_reason.take().or(reason.clone());
-        }
         let above =
             self.trial.rows.iter().flat_map(|row| row.times.iter().filter_map(|it| above_bound(row, it)));
         self.trial.notes = above.collect();
@@ -532,22 +454,6 @@ fn above_bound(row: &TrialRow, change: &TimeChange) -> Option<String> {
             row.findings.join(", "),
         )
     })
-}
-
-/// Returns the folder for a new run beside a run: not among the nodes of a job.
-fn runs_around(run: &Path) -> &Path {
-    let outermost = job_of_node(run).unwrap_or(run);
-    outermost.parent().unwrap_or(outermost)
-}
-
-/// Removes the folders that a killed trial left.
-fn remove_leftovers(run: &Path) {
-    for entry in std::fs::read_dir(run).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(SCRATCH) {
-            // It is a nuisance only, and a full disk is reported by what is written next.
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
 }
 
 /// Locks a run for a trial.

@@ -15,7 +15,7 @@ use roofgap_trace::account::{Account, RequestStats};
 use roofgap_trace::vitals;
 
 use super::plan::{DECODE, TrialProps};
-use super::variant::{OWN_RUN, quoted};
+use super::variant::{SINGLE_RUN, quoted};
 use crate::run::{Event, Outcome, profile};
 
 /// Measurements of one run.
@@ -49,14 +49,20 @@ pub struct Failure {
     pub log_tail: Option<String>,
 }
 
-/// Reason why a run has no measurements. It is built from any error by `?`, so it is not an error type itself.
+/// Reason why a run has no measurements, or to end a trial early. Any error is a failure of the run by `?`, so this is no error type itself.
 #[derive(Debug)]
-pub enum Unmeasured {
-    Failed(Failure),
+pub enum Stop {
+    /// The user cancelled it.
     Cancelled,
+    /// The budget is spent.
+    Budget,
+    /// The workload failed.
+    Failed(Failure),
+    /// `try.json` cannot be written.
+    Record(Error),
 }
 
-impl<E: std::error::Error> From<E> for Unmeasured {
+impl<E: std::error::Error> From<E> for Stop {
     fn from(error: E) -> Self {
         Self::Failed(Failure { why: error.to_string(), log_tail: None })
     }
@@ -70,11 +76,11 @@ pub fn attempt(
     limit: Duration,
     cancel: &Cancel,
     tick: &mut dyn FnMut(Duration),
-) -> Result<Sample, Unmeasured> {
+) -> Result<Sample, Stop> {
     overrides.extend([
         "runner=unwatched".to_owned(),
         "stage1.run_dir=null".to_owned(),
-        OWN_RUN.to_owned(),
+        SINGLE_RUN.to_owned(),
         format!("artifacts.stage2_dir={}", quoted(&scratch.to_string_lossy())),
         format!("run.timeout={:.3}s", limit.as_secs_f64().max(SHORTEST)),
     ]);
@@ -85,7 +91,7 @@ pub fn attempt(
         }
     };
     let outcome = match profile(&props, cancel, &mut pass_ticks) {
-        Err(_) if cancel.is_requested() => return Err(Unmeasured::Cancelled),
+        Err(_) if cancel.is_requested() => return Err(Stop::Cancelled),
         outcome => outcome?,
     };
     let sample = measured(&outcome, props.composed.config.load.rate.is_some());
@@ -95,13 +101,13 @@ pub fn attempt(
 }
 
 /// Reads the measurements of a session.
-fn measured(outcome: &Outcome, open_loop: bool) -> Result<Sample, Unmeasured> {
+fn measured(outcome: &Outcome, open_loop: bool) -> Result<Sample, Stop> {
     if outcome.exit == Exit::Interrupted {
-        return Err(Unmeasured::Cancelled);
+        return Err(Stop::Cancelled);
     }
     for phase in outcome.record.phases.iter().filter(|phase| phase.name <= PhaseName::Baseline) {
         if let PhaseStatus::Failed { why, log_tail } = &phase.status {
-            return Err(Unmeasured::Failed(explain(why, log_tail.clone())));
+            return Err(Stop::Failed(explain(why, log_tail.clone())));
         }
     }
     let baseline = outcome.record.phase(PhaseName::Baseline);

@@ -7,8 +7,8 @@ use roofgap_collect::command::{CommandLine, word_of_text};
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
 
-/// Override that makes a session one of its own. With the id of a run of several nodes, it would become another of them.
-pub const OWN_RUN: &str = "run.id=null";
+/// Override that makes a session a run by itself. With the id of a run of several nodes, it would become another of them.
+pub const SINGLE_RUN: &str = "run.id=null";
 
 /// A workload with changes. Without any it is the workload of the run.
 #[derive(Debug, Clone, Default)]
@@ -81,17 +81,17 @@ impl Variant {
         let line = CommandLine::new("roofgap").args(["profile", "--config"]);
         line.arg(run.join("config.yaml"))
             .args(self.overrides(config))
-            .args(config.run.id.as_ref().map(|_| OWN_RUN))
+            .args(config.run.id.as_ref().map(|_| SINGLE_RUN))
             .to_string()
     }
 
     /// Returns the command that runs the workload with these changes: that of the program itself where only its flags and its
     /// environment change.
     pub fn command(&self, run: &Path, config: &Config) -> String {
-        let own = matches!(config.workload.kind, WorkloadKind::Command | WorkloadKind::Server)
+        let is_program = matches!(config.workload.kind, WorkloadKind::Command | WorkloadKind::Server)
             && !self.changes().any(|change| matches!(change, KnobChange::Setting { .. }));
         let mut words = self.program(config).into_iter().map(|word| word_of_text(&word));
-        let Some(program) = words.next().filter(|_| own) else {
+        let Some(program) = words.next().filter(|_| is_program) else {
             return self.profile_command(run, config);
         };
         let mut line = CommandLine::new(program).args(words);

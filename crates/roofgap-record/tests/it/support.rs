@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::child::Cancel;
+use roofgap_collect::tool::ToolError;
 use roofgap_record::run::{Outcome, ProfileProps, profile};
 use roofgap_runs::config::{ConfigProps, compose};
 use roofgap_runs::run_dir::{PhaseName, PhaseStatus, SessionRecord};
@@ -90,7 +91,9 @@ impl Bench {
             executable: self.script("model", MODEL),
             version: "0.0.0-test".to_owned(),
             search_path: vec![self.path("bin"), "/usr/local/bin".into(), "/usr/bin".into(), "/bin".into()],
-            native: Err("the native collector is not available: not part of this build".to_owned()),
+            native: Err(ToolError(
+                "the native collector is not available: not part of this build".to_owned(),
+            )),
         }
     }
 

@@ -121,11 +121,7 @@ fn sentences(requests: &RequestStats) -> Vec<String> {
     let is_counted = requests.prompt_tokens.is_some() || requests.output_tokens.is_some();
     let [prompt, output] =
         [requests.prompt_tokens, requests.output_tokens].map(|tokens| or_none(tokens, count));
-    let rates = [
-        (requests.tokens_per_s, "generated tokens/s"),
-        (requests.requests_per_s, "requests/s"),
-        (requests.good_requests_per_s, "requests/s within the limits"),
-    ];
+    let rates = [(requests.tokens_per_s, "generated tokens/s"), (requests.requests_per_s, "requests/s")];
     let rates = rates.iter().filter_map(|(rate, what)| Some(format!("{} {what}", significant((*rate)?))));
     let lines = [
         Some(format!("{completed} completed{failed}, in {window}")),

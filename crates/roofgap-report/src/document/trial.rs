@@ -134,9 +134,6 @@ fn keep<'a>(winner: &'a Winner, row: Option<&'a TrialRow>) -> impl Iterator<Item
         ("Kept", Some(winner.knobs.join(" + "))),
         ("To keep it", Some(winner.command.clone())),
         ("Its program", program.cloned()),
-        ("Profiled run", winner.watched_run.clone()),
-        ("To see why", winner.compare_command.clone()),
-        ("Profile of the kept changes", winner.watched_reason.clone()),
     ];
     lines.into_iter().filter_map(|(what, text)| Some(format!("{what}: {}", text?)))
 }

@@ -348,10 +348,6 @@ pub struct Load {
     /// Seed of tokens and arrival times
     #[serde(skip)]
     pub seed: u64,
-    /// Largest time to first token of a good request, such as 0.5s
-    pub good_ttft: Option<Span>,
-    /// Largest mean time between tokens of a good request, such as 0.05s
-    pub good_itl: Option<Span>,
 }
 
 /// Default lengths.
@@ -374,8 +370,6 @@ impl Default for Load {
             vocabulary: 10_000,
             timeout: Span(Duration::from_secs(300)),
             seed: 0,
-            good_ttft: None,
-            good_itl: None,
         }
     }
 }

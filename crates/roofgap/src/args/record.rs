@@ -186,7 +186,7 @@ pub struct Workload {
 
 #[derive(Debug, clap::Args)]
 pub struct Load {
-    /// Keys of `load` and `server`, such as load.prompt_tokens=512 load.good_ttft=0.5s server.ready_timeout=20m
+    /// Keys of `load` and `server`, such as load.prompt_tokens=512 load.requests=256 server.ready_timeout=20m
     #[arg(value_name = "OVERRIDE")]
     overrides: Vec<String>,
     /// Address of the server (default: http://127.0.0.1:8000)

@@ -89,7 +89,7 @@ fn text(list: &[Row], _: Screen) -> String {
 
 /// Replaces this process by the program: the same process id, streams, terminal, signals and exit status.
 pub fn watch(args: Watch, printer: &Printer) -> Result<Exit, Error> {
-    let library = NativeLibrary::embedded().map_err(Error::new)?;
+    let library = NativeLibrary::embedded().map_err(Error::of)?;
     let registry = Registry::open()?;
     let Some(plan) = attach::watch(&registry, &args.program, &library, (args.duty(), args.record))? else {
         return Ok(Exit::Usage);

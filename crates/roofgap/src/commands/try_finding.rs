@@ -1,6 +1,5 @@
 //! `roofgap try`: measures changes of the workload of a run.
 
-use super::profile::Progress;
 use super::signals::cancel_on_signal;
 use super::{answer, session};
 use crate::args::Try;
@@ -13,7 +12,7 @@ use roofgap_record::trial::plan::Candidate;
 use roofgap_record::trial::{self, TrialEvent, TrialPlan, TrialProps};
 use roofgap_report::{Screen, columns, count, time, tried_text};
 use roofgap_runs::config::{ConfigProps, Span, compose};
-use roofgap_runs::run_dir::{Layout, PhaseName, RunRef, resolve};
+use roofgap_runs::run_dir::{Layout, RunRef, resolve};
 use std::fmt::Write;
 use std::io::{BufRead, IsTerminal, stderr, stdin};
 use std::path::Path;
@@ -42,14 +41,12 @@ pub fn run(args: Try, dir: &Path, printer: &Printer) -> Result<Exit, Error> {
     }
     let cancel = cancel_on_signal()?;
     cancel_probes_with(&cancel);
-    let mut watched = Progress::new(PhaseName::ALL);
     let outcome = trial::run(&props, &plan, &cancel, &mut |event| match event {
         TrialEvent::Status(line) => printer.status_line(line),
         TrialEvent::Line(line) => {
             printer.status_line("");
             printer.progress(&line);
         }
-        TrialEvent::Watched(event) => watched.print(&event, printer),
     })?;
     answer(&outcome.trial, tried_text, printer)?;
     if let Some(reason) = outcome.trial.reason.filter(|_| outcome.exit != Exit::Done) {
@@ -75,7 +72,7 @@ fn plan_text(plan: &TrialPlan, screen: Screen) -> String {
     };
     let _ = writeln!(
         out,
-        "\nat least {} runs without a profiler{cost}; what helps is run together and profiled within the budget of {}",
+        "\nat least {} runs without a profiler{cost}; what helps is run together within the budget of {}",
         count(plan.first_runs),
         Span(Duration::from_nanos(plan.budget_ns))
     );

@@ -2,7 +2,7 @@
 
 use crate::support::{ROOFGAP, Run, can_run, ok, roofgap, root};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -126,10 +126,6 @@ fn changes_that_help_are_kept_together() {
     let winner = &trial["winner"];
     assert_eq!(winner["knobs"], serde_json::json!(["env.FAST", "env.MORE"]));
     assert_eq!(winner["row"], 2);
-    let watched = Path::new(winner["watched_run"].as_str().unwrap());
-    assert_eq!(watched.parent(), tried.run.canonicalize().unwrap().parent());
-    let compare = winner["compare_command"].as_str().unwrap();
-    assert!(compare.starts_with("roofgap compare "), "{compare}");
     // The command to keep them works as it is printed.
     let command = winner["command"].as_str().unwrap();
     let words = command.strip_prefix("roofgap ").unwrap();
@@ -210,9 +206,6 @@ fn the_best_alone_is_kept_where_all_together_do_not_help() {
         assert!(run.stdout.contains("Kept: env.FAST\n"), "{}", run.stdout);
         let command = winner["command"].as_str().unwrap();
         assert!(command.contains("FAST") && !command.contains("MORE"), "{command}");
-        let watched = Path::new(winner["watched_run"].as_str().unwrap());
-        let config = std::fs::read_to_string(watched.join("config.yaml")).unwrap();
-        assert!(config.contains("FAST") && !config.contains("MORE"), "{config}");
     }
 }
 
@@ -233,8 +226,6 @@ fn a_job_gets_no_node_by_a_trial() {
         let run = tried.attempt(&["--env=FAST=1"]);
         assert_eq!(run.status, Some(0), "{}\n{}", run.stderr, run.stdout);
         let winner = &tried.trial()["winner"];
-        let watched = Path::new(winner["watched_run"].as_str().unwrap());
-        assert_eq!(watched.parent(), job.canonicalize().unwrap().parent(), "{winner}");
         let command = winner["command"].as_str().unwrap();
         assert!(command.ends_with(" run.id=null"), "{command}");
         assert_eq!(nodes(), before);
@@ -489,6 +480,5 @@ fn a_planted_slow_path_is_found_tried_and_removed() {
         // With a cache the limit changes nothing, so that it may be measured as a gain beside it.
         assert_eq!(winner["knobs"][0], "embedded.kv_cache", "{trial}");
         assert!(winner["command"].as_str().unwrap().contains(" workload.kv_cache=true"), "{trial}");
-        assert!(Path::new(winner["watched_run"].as_str().unwrap()).join("metrics.json").is_file());
     }
 }

@@ -7,6 +7,11 @@ use roofgap_collect::child::ProcessName;
 use roofgap_trace::account::Account;
 use roofgap_trace::{NameId, ProcessId, SourceFormat, Trace};
 
+/// Reason why a recording lacks GPU work of the program.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Incomplete(String);
+
 /// Compares a recording with the processes that loaded the CUDA driver and with the account of the program. Returns a note where some GPU
 /// work was recorded and processes that may have had some are missing.
 ///
@@ -16,7 +21,7 @@ pub fn check(
     trace: &Trace,
     seen: &[ProcessName],
     account: Option<&Account>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, Incomplete> {
     let recorded = recorded_processes(trace);
     let missing: Vec<String> = seen
         .iter()
@@ -25,10 +30,10 @@ pub fn check(
         .collect();
     let missing = missing.join(", ");
     if ends_before_the_steps(trace) {
-        return Err(
+        return Err(Incomplete(
             "the recorded GPU work ends before the first step of the engine: the engine ended before the recorder had read the rest"
                 .to_owned(),
-        );
+        ));
     }
     if !trace.ops.is_empty() {
         return Ok((!missing.is_empty()).then(|| {
@@ -38,14 +43,14 @@ pub fn check(
         }));
     }
     if !missing.is_empty() {
-        return Err(format!(
+        return Err(Incomplete(format!(
             "no GPU work was recorded, but these loaded the CUDA driver and made no recorded CUDA call: {missing}"
-        ));
+        )));
     }
     match account.and_then(gpu_in_account) {
-        Some(device) => Err(format!(
+        Some(device) => Err(Incomplete(format!(
             "no GPU work was recorded, but the program's own account says that the model ran on {device}"
-        )),
+        ))),
         None => Ok(None),
     }
 }
@@ -135,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_process_with_the_driver_and_without_calls_was_not_recorded() {
-        let Err(why) = check(&calls_of(7), &[seen(7), seen(8)], None) else {
+        let Err(Incomplete(why)) = check(&calls_of(7), &[seen(7), seen(8)], None) else {
             panic!("process 8 is missing");
         };
         assert!(why.ends_with("call: python3 (process 8)"), "{why}");
@@ -221,7 +226,7 @@ mod tests {
             ..Account::default()
         };
         let found = check(&Trace::default(), &[], Some(&account("cuda")));
-        assert!(matches!(&found, Err(why) if why.contains("NVIDIA H200")), "{found:?}");
+        assert!(matches!(&found, Err(Incomplete(why)) if why.contains("NVIDIA H200")), "{found:?}");
         assert_eq!(check(&Trace::default(), &[], Some(&account("cpu"))), Ok(None));
         let engine = Account { repeats: Vec::new(), engine: Some(EngineFacts::default()), ..account("cuda") };
         assert_ne!(check(&Trace::default(), &[], Some(&engine)), Ok(None));

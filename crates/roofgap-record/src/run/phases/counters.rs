@@ -47,7 +47,7 @@ impl Phase for Counters {
     fn commands(&self, Ready { program, tools }: &Ready) -> Result<PhaseDescription, Error> {
         let tool = match &tools.ncu {
             Ok(tool) => tool,
-            Err(why) => return Ok(PhaseDescription { notes: vec![why.clone()], ..Default::default() }),
+            Err(why) => return Ok(PhaseDescription { notes: vec![why.to_string()], ..Default::default() }),
         };
         let start = program.serving_engine().map(|_| start_limit(&program.config, None));
         let commands = commands(tool, program, &base_options(program), start, &MeasuredRank::Every)?;
@@ -70,10 +70,10 @@ impl Phase for Counters {
         }
         let tools = &found.ready.as_ref()?.tools;
         let why = match (&tools.gpu, &found.timeline, &found.plan, &tools.ncu) {
-            (Err(why), ..) => why.clone(),
+            (Err(why), ..) => why.to_string(),
             (_, None, ..) => NO_TIMELINE.to_owned(),
             (_, _, None, _) => no_plan(context),
-            (.., Err(why)) => why.clone(),
+            (.., Err(why)) => why.to_string(),
             (Ok(()), Some(_), Some(_), Ok(_)) => return None,
         };
         Some(Skip::missing(why))
@@ -86,7 +86,7 @@ impl Phase for Counters {
             return Err(accompany(context, program, rank, &here));
         }
         context.tool("ncu");
-        let tool = tools.ncu.as_ref().map_err(AttemptError::new)?;
+        let tool = tools.ncu.as_ref().map_err(Clone::clone)?;
         let timeline = found.timeline()?;
         let plan = found.plan.clone().ok_or_else(|| AttemptError::new(no_plan(context)))?;
         measure(context, tool, program, timeline, plan, &found.stages, &rank)

@@ -78,7 +78,7 @@ fn prepare(context: &mut PhaseContext<'_>, python: Option<&PythonResult>) -> Res
     let problems = nsys.into_iter().chain(ncu);
     let no_gpu = tools.gpu.as_ref().err().filter(|_| is_needed);
     for why in no_gpu.into_iter().chain(problems) {
-        context.warn(why.clone());
+        context.warn(why.to_string());
     }
     let searched = is_needed.then_some(&tools);
     let environment = gather_environment(props, searched, &gpus, python);
@@ -165,7 +165,7 @@ fn check_packages(config: &Config, python: &PythonResult) -> Result<(), Error> {
         WorkloadKind::Hydra => vec!["hydra-core"],
         WorkloadKind::Embedded | WorkloadKind::Command | WorkloadKind::Server => return Ok(()),
     };
-    let python = python.as_ref().map_err(Error::new)?;
+    let python = python.as_ref().map_err(|why| Error::of(why.clone()))?;
     let missing = needed.into_iter().filter(|name| python.package(name).is_none());
     let packages: Vec<&str> = missing.collect();
     if packages.is_empty() {

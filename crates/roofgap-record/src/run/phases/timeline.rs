@@ -20,8 +20,7 @@ use roofgap_runs::config::settings::{LayerRanges, Mode, Profiling, TimelineTool,
 use roofgap_runs::open::read_each;
 use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
-use roofgap_trace::{Input, range_name};
-use std::collections::HashMap;
+use roofgap_trace::Input;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -119,7 +118,7 @@ impl Phase for TimelineRecording {
         for recorder in recorders {
             match (recorder, &tools.nsys, &tools.native) {
                 (Recorder::Nsys, Ok(nsys), _) => {
-                    let commands = nsys_commands(nsys, program, true)?;
+                    let commands = nsys_commands(nsys, program)?;
                     described.notes.extend(commands.left_out);
                     described.commands.extend([commands.record, commands.export]);
                     described.commands.extend(commands.stats.map(|(stats, _)| stats));
@@ -133,7 +132,7 @@ impl Phase for TimelineRecording {
                     break;
                 }
                 (Recorder::Nsys, Err(why), _) | (Recorder::Native, _, Err(why)) => {
-                    described.notes.push(why.clone());
+                    described.notes.push(why.to_string());
                 }
             }
         }
@@ -167,7 +166,7 @@ fn record(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Timeline, Att
             break;
         }
         let attempt = match (recorder, &tools.nsys, &tools.native) {
-            (Recorder::Nsys, Err(why), _) | (Recorder::Native, _, Err(why)) => Err(AttemptError::new(why)),
+            (Recorder::Nsys, Err(why), _) | (Recorder::Native, _, Err(why)) => Err(why.clone().into()),
             (Recorder::Nsys, Ok(nsys), _) => {
                 attempted = true;
                 record_with_nsys(context, nsys, program)
@@ -204,7 +203,7 @@ fn finish(
     if input.trace.ops.is_empty() {
         let why = match &tools.gpu {
             Ok(()) => "the program used no GPU".to_owned(),
-            Err(why) => why.clone(),
+            Err(why) => why.to_string(),
         };
         context.note(format!("no GPU operation was recorded: {why}"));
     }
@@ -257,15 +256,10 @@ impl NsysCommands {
 /// Number of the signal that nsys sends to the program after the capture range.
 const SIGTERM: i32 = 15;
 
-/// Describes the commands of a recording, gated by `profiling.nsys.nvtx_capture` only where it `may_be_gated`.
-fn nsys_commands(nsys: &Nsys, program: &Program, may_be_gated: bool) -> Result<NsysCommands, Error> {
+/// Describes the commands of a recording.
+fn nsys_commands(nsys: &Nsys, program: &Program) -> Result<NsysCommands, Error> {
     let (config, layout) = (&program.config, &program.layout);
-    let mut profile = nsys_options(config, layout)?;
-    let mut log = "nsys";
-    if !may_be_gated {
-        profile.capture_range = None;
-        log = "nsys-ungated";
-    }
+    let profile = nsys_options(config, layout)?;
     let command = |line, log| PhaseCommand::new(line, layout.nsys(), log, config.run.timeout.0);
     let layers = config.profiling.layers.as_str();
     let program = program.command(NAME, &layout.nsys_account())?.env("ROOFGAP_LAYERS", layers);
@@ -278,7 +272,7 @@ fn nsys_commands(nsys: &Nsys, program: &Program, may_be_gated: bool) -> Result<N
         (command(line, "stats"), summary.file)
     });
     Ok(NsysCommands {
-        record: command(planned.command, log).profiler(),
+        record: command(planned.command, "nsys").profiler(),
         export: command(export, "export"),
         stats,
         left_out: planned.left_out,
@@ -303,38 +297,16 @@ fn nsys_options(config: &Config, layout: &Layout) -> Result<NsysProfile, Error> 
     })
 }
 
-/// Records with nsys; without a gate where the gated range never opened.
+/// Records with nsys.
 fn record_with_nsys(
     context: &mut PhaseContext<'_>,
     nsys: &Nsys,
     program: &Program,
 ) -> Result<Input, AttemptError> {
-    let gated = nsys_commands(nsys, program, true)?;
+    let commands = &nsys_commands(nsys, program)?;
     if let Some(note) = context.config.profiling.nsys.gate_note() {
         context.note(note);
     }
-    match run_nsys(context, &gated) {
-        Err(error)
-            if gated.profile.capture_range.is_some()
-                && !gated.profile.report().exists()
-                && !context.is_cancelled() =>
-        {
-            let ungated = nsys_commands(nsys, program, false)?;
-            let input = run_nsys(context, &ungated)?;
-            let gate = gated.profile.capture_range.as_ref().map(|gate| gate.range.to_string());
-            context.note(format!(
-                "the range {} never opened ({}); everything was recorded instead. Ranges found: {}",
-                gate.unwrap_or_default(),
-                error.why,
-                most_frequent_ranges(&input)
-            ));
-            Ok(input)
-        }
-        other => other,
-    }
-}
-
-fn run_nsys(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<Input, AttemptError> {
     context.run_dir.folder("nsys")?;
     for left in &commands.left_out {
         context.note(left.clone());
@@ -344,6 +316,8 @@ fn run_nsys(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<I
         let why = if commands.profile.unimported().exists() {
             "nsys recorded but failed to import the recording (it left a .qdstrm); see `roofgap doctor`"
                 .to_owned()
+        } else if let Some(gate) = &commands.profile.capture_range {
+            format!("the range {} never opened: nsys left no report", gate.range)
         } else if outcome.is_success() {
             "nsys ended with status 0 and left no report".to_owned()
         } else {
@@ -409,28 +383,6 @@ fn summarise(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<
         context.output(&short);
     }
     Ok(())
-}
-
-/// Lists up to 20 range names, the most frequent first.
-fn most_frequent_ranges(input: &Input) -> String {
-    let trace = &input.trace;
-    let mut calls: HashMap<_, u64> = HashMap::new();
-    for range in &trace.ranges.rows {
-        *calls.entry((range.domain, range.name)).or_default() += 1;
-    }
-    let mut counts: Vec<(String, u64)> = calls
-        .into_iter()
-        .map(|((domain, name), count)| (range_name(trace.names.get(domain), trace.names.get(name)), count))
-        .collect();
-    if counts.is_empty() {
-        return "none".to_owned();
-    }
-    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    let shown: Vec<&str> = counts.iter().take(20).map(|(name, _)| name.as_str()).collect();
-    match counts.len().saturating_sub(shown.len()) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
 }
 
 /// Describes the command of a recording: the program with the collector loaded into it.
@@ -535,7 +487,7 @@ fn read_complete(
     }
     let account = account_at(account);
     let checked = completeness::check(&input.trace, &outcome.gpu_processes, account.as_ref());
-    if let Some(note) = checked.map_err(AttemptError::new)? {
+    if let Some(note) = checked? {
         context.note(note);
     }
     Ok(input)
