@@ -147,10 +147,19 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Returns the devices of the trace; without any, those of the counters.
+    /// Returns the devices of the trace; without any, those of the counters, which also describe one that the trace only names.
     fn devices(&self) -> Vec<&Device> {
-        let own = self.trace.used_devices();
-        if own.is_empty() { self.counter_devices.iter().collect() } else { own }
+        let used = self.trace.used_devices();
+        if used.is_empty() {
+            return self.counter_devices.iter().collect();
+        }
+        let described = |device: &Device| {
+            let (number, name) = (device.number, device.name.clone());
+            let is_bare = *device == Device { number, name: name.clone(), ..Device::default() };
+            let same = |known: &&Device| is_bare && known.number == number && known.name == name;
+            self.counter_devices.iter().find(same)
+        };
+        used.into_iter().map(|device| described(device).unwrap_or(device)).collect()
     }
 
     /// Returns the model that the user named, else that of the program's account.

@@ -387,6 +387,22 @@ fn the_resolved_file_gives_the_same_configuration_again() {
 }
 
 #[test]
+fn a_key_that_left_is_named_and_left_out_of_the_file_of_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = with(&["run.top_n_kernels=7"]).unwrap();
+    let text = first.to_yaml().replace("run:\n", "cost:\n  gpu_hour: 2\nrun:\n  budget: 5\n");
+    let file = write(folder.path(), "config.yaml", &text);
+    let props = ConfigProps { config: Some(file), ..Default::default() };
+    let again = compose(&props).unwrap();
+    assert_eq!(again.config, first.config);
+    assert!(again.notes.join("\n").contains("there is no key cost.gpu_hour, run.budget in this version"));
+    let by_hand = write(folder.path(), "mine.yaml", "cost:\n  gpu_hour: 2\n");
+    let error =
+        compose(&ConfigProps { config: Some(by_hand), ..Default::default() }).unwrap_err().to_string();
+    assert!(error.contains("there is no key cost"), "{error}");
+}
+
+#[test]
 fn a_file_of_another_schema_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), "config.yaml", "schema: roofgap.config/9\n");

@@ -7,36 +7,32 @@ use serde_json::Value;
 
 use super::overrides::Override;
 use super::presets::FOLLOWS_MODE;
-use super::tree::{GROUPS, Leaf, Tree, take_defaults};
+use super::tree::{self, GROUPS, Tree};
 
-/// Keys of its presets that are spelled otherwise here: the section, the key there, and the key here.
-const KEYS: [(&str, &str, &str); 9] = [
-    ("profiling.nsys", "capture", "capture_range"),
-    ("profiling.ncu", "section", "sections"),
-    ("profiling.ncu", "ncu_cli.target_processes", "target_processes"),
-    ("profiling.ncu", "ncu_cli.replay_mode", "replay_mode"),
-    ("profiling.ncu", "ncu_cli.nvtx.include", "nvtx_include"),
-    ("profiling.ncu", "ncu_cli.set", "set"),
-    ("profiling.ncu", "ncu_cli.metrics", "metrics"),
-    ("profiling.ncu", "ncu_cli.sections", "sections"),
-    ("model", "path", "target"),
-];
-
-/// Keys of its presets without a use here, by section.
-const UNUSED: [(&str, &str); 5] = [
-    ("profiling.nsys", "enable"),
+/// Sections of its presets with their keys: `there=here` for a key that is spelled otherwise here, alone for one without a use.
+const KEYS: [(&str, &str); 5] = [
+    ("profiling.nsys", "capture=capture_range enable"),
     (
         "profiling.ncu",
-        "enable gating_nvtx csv description ncu_cli.kernel_name_base ncu_cli.export ncu_cli.force_overwrite",
+        "section=sections ncu_cli.target_processes=target_processes ncu_cli.replay_mode=replay_mode \
+         ncu_cli.nvtx.include=nvtx_include ncu_cli.set=set ncu_cli.metrics=metrics ncu_cli.sections=sections \
+         enable gating_nvtx csv description ncu_cli.kernel_name_base ncu_cli.export ncu_cli.force_overwrite",
     ),
     (
         "profiling.torch",
         "enabled activities record_shapes profile_memory with_stack group_by_input_shape rep_max_new_tokens warmup_rounds \
          warmup_synthetic",
     ),
-    ("model", "preprocess"),
+    ("model", "path=target preprocess"),
     ("runner", "hydra stage1_runner torch_profiler"),
 ];
+
+/// Lists the keys of a section with their names here; `None` for one without a use.
+fn keys_of(section: &str) -> impl Iterator<Item = (&'static str, Option<&'static str>)> + use<'_> {
+    let keys =
+        KEYS.iter().filter(move |(name, _)| *name == section).flat_map(|(_, keys)| keys.split_whitespace());
+    keys.map(|key| key.split_once('=').map_or((key, None), |(there, here)| (there, Some(here))))
+}
 
 /// Keys at the top of the configuration that a runner preset may set.
 const OF_SESSION: [&str; 5] = ["run", "artifacts", "inputs", "stage1", "retention"];
@@ -60,26 +56,31 @@ pub fn option(group: &str, name: &str) -> String {
     .to_owned()
 }
 
+/// Tells whether an override chooses the options of all groups of `profiling`.
+pub fn is_of_all_profiling(change: &Override) -> bool {
+    change.text.trim_start_matches('+').starts_with("profiling=")
+}
+
 /// Reads an override: with the key that its key stands for here, and as choices of several groups where it is one.
 pub fn overrides(text: &str) -> Result<Vec<Override>, Error> {
     let mut read = Override::parse(text)?;
     if read.key == "profiling" {
-        let of = |group: &str| Override { key: group.to_owned(), ..read.clone() };
-        return Ok(GROUPS.into_iter().filter(|group| group.starts_with("profiling/")).map(of).collect());
+        let choice = |group: &str| Override { key: group.to_owned(), ..read.clone() };
+        return Ok(GROUPS.into_iter().filter(|group| group.starts_with("profiling/")).map(choice).collect());
     }
     // The presets are mounted at `nsys` and `ncu`, later at `pipeline.nsys` and `pipeline.ncu`.
     let bare = read.key.strip_prefix("pipeline.").unwrap_or(&read.key);
     let bare = bare.strip_prefix("profiling.").unwrap_or(bare);
     if let Some((tool @ ("nsys" | "ncu"), key)) = bare.split_once('.') {
         let section = format!("profiling.{tool}");
-        let known = KEYS.iter().find(|(of, name, _)| *of == section && *name == key);
-        let mut key = known.map_or(key, |(.., here)| here);
-        if (tool, key) == ("nsys", "gating_nvtx") {
+        let mut here =
+            keys_of(&section).find(|(there, _)| *there == key).and_then(|(_, here)| here).unwrap_or(key);
+        if (tool, here) == ("nsys", "gating_nvtx") {
             let is_off = read.plain() == Some("false");
             read.value = read.value.map(|_| if is_off { "none".into() } else { Value::Null });
-            key = "capture_range";
+            here = "capture_range";
         }
-        read.key = format!("{section}.{key}");
+        read.key = format!("{section}.{here}");
     }
     Ok(vec![read])
 }
@@ -96,33 +97,30 @@ pub fn is_of_hydra(tree: &Tree) -> bool {
 /// Gives the keys of a preset their names here, and leaves out those without a use, which the note names.
 pub fn translate(group: &str, preset: &mut Tree) -> Option<String> {
     let section = group.replace('/', ".");
-    let mut origin = None;
-    let mut take = |name: &str, preset: &mut Tree| {
-        let (_, leaf) = preset.take(&format!("{section}.{name}")).into_first()?;
-        origin.get_or_insert_with(|| leaf.origin.clone());
-        Some(leaf)
-    };
-    for (_, name, here) in KEYS.iter().filter(|(of, ..)| *of == section) {
-        if let Some(mut leaf) = take(name, preset) {
-            without_working_folder(&mut leaf.value);
-            preset.set(&format!("{section}.{here}"), leaf);
+    let (mut origin, mut unused) = (None, Vec::new());
+    for (there, here) in keys_of(&section) {
+        for (_, mut leaf) in preset.take(&format!("{section}.{there}")).into_iter().take(1) {
+            origin.get_or_insert_with(|| leaf.origin.clone());
+            match here {
+                Some(here) => {
+                    without_working_folder(&mut leaf.value);
+                    preset.set(&format!("{section}.{here}"), leaf);
+                }
+                None => unused.push(there),
+            }
         }
     }
-    let names =
-        UNUSED.iter().filter(|(of, _)| *of == section).flat_map(|(_, names)| names.split_whitespace());
-    let unused: Vec<&str> = names.filter(|name| take(name, preset).is_some()).collect();
+    let origin = origin?;
     // Its metrics are not those of verdicts and roofline.
+    let metrics = "profiling.ncu.metrics";
     if group == "profiling/ncu"
-        && origin.is_some()
-        && let Some((key, mut metrics)) = preset.take("profiling.ncu.metrics").into_first()
+        && let Some(mut leaf) = preset.take_leaf(metrics)
     {
-        add_auto(&mut metrics.value);
-        preset.set(&key, metrics);
+        add_auto(&mut leaf.value);
+        preset.set(metrics, leaf);
     }
-    (!unused.is_empty()).then(|| {
-        let origin = origin.map(|origin| format!(" ({origin})")).unwrap_or_default();
-        format!("{group}: {} have no use here and are left out{origin}", unused.join(", "))
-    })
+    let unused = Some(unused.join(", ")).filter(|unused| !unused.is_empty())?;
+    Some(format!("{group}: {unused} have no use here and are left out ({origin})"))
 }
 
 /// Adds the metrics of verdicts and roofline.
@@ -137,24 +135,25 @@ fn add_auto(metrics: &mut Value) {
 }
 
 /// Takes out of a runner preset what belongs to the whole session: keys at the top of the configuration, and options of other groups.
-pub fn of_runner(preset: &mut Tree) -> Result<(Tree, Vec<(String, Leaf)>), Error> {
-    let mut session = Tree::default();
-    for key in OF_SESSION {
-        session.lay_over(preset.take(&format!("runner.{key}")).moved("runner.", ""));
-    }
-    if let Some((key, mut folder)) = session.take("artifacts.stage2_dir").into_first() {
-        // The folder of a run is made here: its parent is the key.
-        if let Value::String(text) = &mut folder.value {
-            text.truncate(text.find("/${now:").unwrap_or(text.len()));
+pub fn of_runner(preset: &mut Tree) -> Result<(Tree, Tree), Error> {
+    let (mut session, mut choices) = (Tree::default(), Tree::default());
+    for (key, mut leaf) in OF_SESSION.iter().flat_map(|key| preset.take(&format!("runner.{key}"))) {
+        let key = key.trim_start_matches("runner.");
+        if key == "artifacts.stage2_dir" {
+            // The folder of a run is made here: its parent is the key.
+            if let Value::String(text) = &mut leaf.value {
+                text.truncate(text.find("/${now:").unwrap_or(text.len()));
+            }
+            without_working_folder(&mut leaf.value);
         }
-        without_working_folder(&mut folder.value);
-        session.set(&key, folder);
+        session.set(key, leaf);
     }
-    let mut choices = take_defaults(preset, "runner.defaults")?;
-    for (mount, _) in &mut choices {
-        *mount = mount.split('@').next().unwrap_or(mount).trim_start_matches('/').to_owned();
+    for (mount, leaf) in tree::take_defaults(preset, "runner.defaults")?.leaves() {
+        let group = mount.split('@').next().unwrap_or(mount).trim_start_matches('/');
+        if GROUPS.contains(&group) {
+            choices.set(group, leaf.clone());
+        }
     }
-    choices.retain(|(group, _)| GROUPS.contains(&group.as_str()));
     Ok((session, choices))
 }
 

@@ -6,7 +6,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::Value;
 
 use roofgap_base::error::Error;
 use roofgap_collect::command::{NvtxRange, word_of_text};
@@ -307,7 +308,7 @@ sections! {
         /// Lets transformers run code from the weights.
         pub trust_remote_code: bool,
         /// Keys of `config.json` to change.
-        pub set: serde_json::Map<String, serde_json::Value>,
+        pub set: serde_json::Map<String, Value>,
     }
 
     /// `hardware`.
@@ -407,6 +408,24 @@ option_values! {
         /// The server after `--`, under load.
         Server = "server",
     }
+    /// Tool for the timeline.
+    TimelineTool {
+        /// The native collector; nsys for what only it records, for a Hydra module and without a GPU; the other where one is not available.
+        #[default]
+        Auto = "auto",
+        /// Nsight Systems.
+        Nsys = "nsys",
+        /// The native collector.
+        Native = "native",
+    }
+    /// Gate of a recording.
+    CaptureGate {
+        /// Everything is recorded, whatever `nvtx_capture` says.
+        #[default]
+        None = "none",
+        /// The range of `nvtx_capture` is recorded.
+        Nvtx = "nvtx",
+    }
     /// Task of a model.
     Task {
         /// Text to text.
@@ -415,18 +434,6 @@ option_values! {
         /// Images and text to text.
         ImageText = "image_text",
     }
-}
-
-/// Tool for the timeline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TimelineTool {
-    /// The native collector; nsys for what only it records, for a Hydra module and without a GPU; the other where one is not available.
-    Auto,
-    /// Nsight Systems.
-    Nsys,
-    /// The native collector.
-    Native,
 }
 
 /// Default duty cycle of light mode and of `watch`: one of this many steps.
@@ -498,28 +505,10 @@ impl Ncu {
     }
 }
 
-/// Gate of a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CaptureGate {
-    /// Everything is recorded, whatever `nvtx_capture` says.
-    None,
-    /// The range of `nvtx_capture` is recorded.
-    Nvtx,
-}
-
 impl Workload {
     /// Returns the program and its arguments as the system passes them on.
     pub fn words(&self) -> Vec<OsString> {
         self.program.iter().map(|word| word_of_text(word)).collect()
-    }
-}
-
-impl Model {
-    /// Returns the folder, preset or file that names the model.
-    fn source(&self) -> Option<String> {
-        let file = self.config.as_ref().map(|path| path.display().to_string());
-        self.target.clone().or(self.preset.clone()).or(file)
     }
 }
 
@@ -530,20 +519,20 @@ impl Config {
         const NUMBER: &str = "expected a number";
         const ABOVE_0: &str = "expected more than 0";
         const KIND: &str = "workload.kind";
-        let Self { run, workload, load, hardware, .. } = self;
+        let Self { run, workload, load, hardware, model, .. } = self;
         let nsys = &self.profiling.nsys;
         let is = |kind| workload.kind == kind;
         let ours = is(WorkloadKind::Embedded) || is(WorkloadKind::Hf);
         let (server, no_program) = (is(WorkloadKind::Server), workload.program.is_empty());
-        let named = self.model.source();
-        let not_positive = |value: Option<f64>| value.is_some_and(|value| value.is_nan() || value <= 0.0);
-        if let Some(name) = named.as_ref().filter(|_| is(WorkloadKind::Embedded)) {
-            let why = format!(
-                "the embedded model is not {name}; write workload=hf to profile {name}, or model=auto to profile the embedded model"
-            );
-            return Some((KIND, why));
-        }
+        let file = model.config.as_ref().map(|path| path.display().to_string());
+        let named = model.target.clone().or(model.preset.clone()).or(file);
+        let not_positive = |value: Option<f64>| value.is_some_and(|value| !value.is_finite() || value <= 0.0);
+        let name = named.as_deref().unwrap_or_default();
+        let other = format!(
+            "the embedded model is not {name}; write workload=hf to profile {name}, or model=auto to profile the embedded model"
+        );
         let checks = [
+            (is(WorkloadKind::Embedded) && named.is_some(), KIND, other.as_str()),
             (
                 run.top_n_kernels == 0,
                 "run.top_n_kernels",
@@ -562,7 +551,7 @@ impl Config {
             (ours && workload.tokens.is_none(), "workload.tokens", NUMBER),
             (ours && workload.prompt_tokens.is_none(), "workload.prompt_tokens", NUMBER),
             (
-                is(WorkloadKind::Hf) && named.is_none() && self.model.model_type.is_none(),
+                is(WorkloadKind::Hf) && named.is_none() && model.model_type.is_none(),
                 KIND,
                 "it needs a model: model=NAME (see `config list`), model.target or model.config",
             ),
@@ -575,26 +564,21 @@ impl Config {
             (server && no_program, KIND, "it needs a server: put its command after --"),
             (load.requests == 0, "load.requests", AT_LEAST_1),
             (!(1..=4096).contains(&load.concurrency), "load.concurrency", "expected 1 to 4096"),
-            (
-                load.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0),
-                "load.rate",
-                "expected a number above 0, or null",
-            ),
+            (not_positive(load.rate), "load.rate", "expected a number above 0, or null"),
             (
                 !server && !is(WorkloadKind::Command) && !no_program,
                 "workload.program",
                 "a program after -- requires workload=command",
             ),
         ];
-        let found = checks.into_iter().find(|(wrong, ..)| *wrong);
-        found.map(|(_, key, why)| (key, why.to_owned()))
+        checks.into_iter().find(|(wrong, ..)| *wrong).map(|(_, key, why)| (key, why.to_owned()))
     }
 }
 
 /// Reads text that may look like a number, such as the variant `7`.
 fn optional_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    match serde_json::Value::deserialize(deserializer)? {
-        serde_json::Value::Null => Ok(None),
+    match Value::deserialize(deserializer)? {
+        Value::Null => Ok(None),
         value => text_of(value, "text").map(Some),
     }
 }
@@ -607,30 +591,37 @@ fn run_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, 
         |id: &String| id.is_empty() || id.len() > 100 || id.starts_with('.') || !id.chars().all(allowed);
     if id.as_ref().is_some_and(wrong) {
         let why = "expected letters, digits, `-`, `_` and `.`, at most 100 and no `.` in front";
-        return Err(serde::de::Error::custom(why));
+        return Err(de::Error::custom(why));
     }
     Ok(id)
 }
 
 /// Reads a list of words, or one text with commas.
 fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "expected a list of words, or words separated by commas")]
-    enum Words {
-        List(Vec<String>),
-        Text(String),
-    }
-    Ok(match Words::deserialize(deserializer)? {
-        Words::List(list) => list,
-        Words::Text(text) => {
-            text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    Words::deserialize(deserializer).map(Words::into_list)
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a list of words, or words separated by commas")]
+enum Words {
+    List(Vec<String>),
+    Text(String),
+}
+
+impl Words {
+    fn into_list(self) -> Vec<String> {
+        match self {
+            Words::List(list) => list,
+            Words::Text(text) => {
+                text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+            }
         }
-    })
+    }
 }
 
 /// Reads names with text. Numbers and booleans become text.
 fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
-    let map = BTreeMap::<String, serde_json::Value>::deserialize(deserializer)?;
+    let map = BTreeMap::<String, Value>::deserialize(deserializer)?;
     map.into_iter()
         .map(|(name, value)| text_of(value, &format!("text for {name}")).map(|text| (name, text)))
         .collect()
@@ -640,8 +631,6 @@ fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
 fn stage_patterns<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
-    #[derive(Deserialize)]
-    struct Patterns(#[serde(deserialize_with = "words")] Vec<String>);
-    let map = BTreeMap::<String, Patterns>::deserialize(deserializer)?;
-    Ok(map.into_iter().map(|(name, Patterns(patterns))| (name, patterns)).collect())
+    let map = BTreeMap::<String, Words>::deserialize(deserializer)?;
+    Ok(map.into_iter().map(|(name, patterns)| (name, patterns.into_list())).collect())
 }

@@ -1,4 +1,4 @@
-//! The untyped configuration: values with their origins by dotted key, its YAML form, and the checks of one layer.
+//! The untyped configuration: values with their origins by dotted key, and its YAML form.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -53,10 +53,19 @@ impl Leaf {
         Self { value: Value::String(text.into()), origin }
     }
 
-    /// Makes the error of a value that does not suit its key.
-    pub fn refused(&self, key: &str, why: impl Into<String>) -> Error {
-        refusal(key, &inline(&self.value), &self.origin, &why.into())
+    /// Tells whether the value is that of a built-in preset.
+    pub fn is_builtin(&self) -> bool {
+        matches!(self.origin, Origin::Builtin(_))
     }
+
+    /// Makes the error of a value that does not suit its key.
+    pub fn refused(&self, key: &str, why: &str) -> Error {
+        refusal(key, &inline(&self.value), &self.origin, why)
+    }
+}
+
+fn refusal(key: &str, value: &str, origin: &Origin, why: &str) -> Error {
+    failed(format!("{key} cannot be {value} ({origin}): {why}"))
 }
 
 /// A layer of a configuration, or all of it: leaves by their dotted keys.
@@ -97,11 +106,6 @@ impl Tree {
         self.get(key)?.value.as_str()
     }
 
-    /// Returns true where the key has a value other than null.
-    pub fn is_set(&self, key: &str) -> bool {
-        self.get(key).is_some_and(|leaf| !leaf.value.is_null())
-    }
-
     /// Lists the leaves below a key.
     fn section(&self, key: &str) -> impl Iterator<Item = (&String, &Leaf)> {
         let prefix = format!("{key}.");
@@ -110,11 +114,7 @@ impl Tree {
 
     /// Returns true where there is a leaf or a section of that key.
     pub fn has(&self, key: &str) -> bool {
-        self.0.contains_key(key) || self.is_section(key)
-    }
-
-    fn is_section(&self, key: &str) -> bool {
-        self.section(key).next().is_some()
+        self.0.contains_key(key) || self.section(key).next().is_some()
     }
 
     /// Sets a leaf, in place of whatever was at its key.
@@ -126,30 +126,29 @@ impl Tree {
     }
 
     /// Removes a leaf or a section and returns it.
-    pub fn take(&mut self, key: &str) -> Self {
+    pub fn take(&mut self, key: &str) -> Vec<(String, Leaf)> {
         let mut keys: Vec<String> = self.section(key).map(|(below, _)| below.clone()).collect();
         keys.push(key.to_owned());
-        Self(keys.iter().filter_map(|key| self.0.remove_entry(key)).collect())
+        keys.iter().filter_map(|key| self.0.remove_entry(key)).collect()
     }
 
-    /// Returns the first leaf with its key.
-    pub fn into_first(mut self) -> Option<(String, Leaf)> {
-        self.0.pop_first()
+    /// Removes a leaf and returns it.
+    pub fn take_leaf(&mut self, key: &str) -> Option<Leaf> {
+        self.0.remove(key)
+    }
+
+    /// Removes the leaves that a test refuses.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.0.retain(|key, _| keep(key));
     }
 
     /// Lays another tree over this one. An empty map replaces no section.
     pub fn lay_over(&mut self, upper: Self) {
         for (key, leaf) in upper.0 {
-            if leaf.value != Value::Object(Map::new()) || !self.is_section(&key) {
+            if leaf.value != Value::Object(Map::new()) || self.section(&key).next().is_none() {
                 self.set(&key, leaf);
             }
         }
-    }
-
-    /// Moves a section to another key.
-    pub fn moved(self, from: &str, to: &str) -> Self {
-        let key = |key: String| key.strip_prefix(from).map(|rest| format!("{to}{rest}")).unwrap_or(key);
-        Self(self.0.into_iter().map(|(own, leaf)| (key(own), leaf)).collect())
     }
 
     /// Converts the tree to JSON.
@@ -159,40 +158,29 @@ impl Tree {
         Value::Object(whole)
     }
 
-    /// Makes the error of a value, or of the section that lacks it.
-    pub fn refused(&self, key: &str, why: String) -> Error {
-        let mut key = key.split(['[', '?']).next().unwrap_or(key).trim_end_matches('.');
-        loop {
-            if let Some(leaf) = self.get(key) {
-                return leaf.refused(key, why);
-            }
-            if let Some((_, leaf)) = self.section(key).next() {
-                return refusal(key, "this map", &leaf.origin, &why);
-            }
-            let Some((above, _)) = key.rsplit_once('.') else {
-                return failed(format!("the configuration cannot be used: {why}"));
-            };
-            key = above;
-        }
+    /// Makes the error of a value at a path of serde, or of the closest section above it.
+    pub fn refused(&self, path: &str, why: &str) -> Error {
+        let key = path.split(['[', '?']).next().unwrap_or(path).trim_end_matches('.');
+        let at = |key: &str| match self.get(key) {
+            Some(leaf) => Some(leaf.refused(key, why)),
+            None => Some(refusal(key, "this map", &self.section(key).next()?.1.origin, why)),
+        };
+        let mut keys = std::iter::successors(Some(key), |key| Some(key.rsplit_once('.')?.0));
+        keys.find_map(at).unwrap_or_else(|| failed(format!("the configuration cannot be used: {why}")))
     }
 
-    /// Checks that every key of a layer exists in this tree.
-    pub fn check(&self, layer: &Self) -> Result<(), Error> {
-        for (key, leaf) in layer.leaves().filter(|(key, _)| !is_free(key)) {
-            if self.is_section(key) {
-                if leaf.value != Value::Object(Map::new()) {
-                    return Err(leaf.refused(key, "it is a map; set its keys one by one"));
-                }
-            } else if !self.0.contains_key(key) {
-                return Err(self.unknown_key(key, &leaf.origin));
-            }
-        }
-        Ok(())
+    /// Makes the error of a key that is not one of `known`.
+    pub fn unknown_key(&self, key: &str, known: &Self) -> Error {
+        let mut leaves = self.get(key).into_iter().chain(self.section(key).map(|(_, leaf)| leaf));
+        let origin = leaves.next().map_or(Origin::Program, |leaf| leaf.origin.clone());
+        unknown_key(key, known, &origin)
     }
 
-    /// Makes the error of a key that this tree does not have.
-    pub fn unknown_key(&self, key: &str, origin: &Origin) -> Error {
-        unknown(key, self.0.keys().map(String::as_str).chain(GROUPS.iter().copied()), origin)
+    /// Removes the keys that are not in another tree and returns them.
+    pub fn drop_unknown(&mut self, known: &Self) -> Option<String> {
+        let is_known = |key: &str| is_free(key) || known.0.contains_key(key);
+        let keys: Vec<String> = self.0.extract_if(.., |key, _| !is_known(key)).map(|(key, _)| key).collect();
+        (!keys.is_empty()).then(|| keys.join(", "))
     }
 
     /// Writes the tree as YAML. `note` may return a comment for a leaf.
@@ -203,10 +191,8 @@ impl Tree {
             let path: Vec<&str> = key.split('.').collect();
             let known = path.iter().zip(&last).take_while(|(name, other)| name == other).count();
             for (depth, name) in path.iter().enumerate().skip(known) {
-                out.push_str(&format!("{}{}:", "  ".repeat(depth), scalar_text(name)));
-                if depth + 1 < path.len() {
-                    out.push('\n');
-                }
+                let end = if depth + 1 < path.len() { "\n" } else { "" };
+                out.push_str(&format!("{}{}:{end}", "  ".repeat(depth), scalar_text(name)));
             }
             let comment = note(leaf).map(|note| format!("  # {}", note.replace(['\n', '\r'], " ")));
             out.push_str(&format!(" {}{}\n", inline(&leaf.value), comment.unwrap_or_default()));
@@ -214,10 +200,6 @@ impl Tree {
         }
         out
     }
-}
-
-fn refusal(key: &str, value: &str, origin: &Origin, why: &str) -> Error {
-    failed(format!("{key} cannot be {value} ({origin}): {why}"))
 }
 
 /// Sets the value of a dotted key.
@@ -251,8 +233,8 @@ pub fn read_yaml(text: &str, file: &Path) -> Result<Value, Error> {
 pub fn read(text: &str, file: &Path, key: &str, origin: impl Fn(usize) -> Origin) -> Result<Tree, Error> {
     let (value, lines) = Reader::read(text, file)?;
     let line = |full: &str| {
-        let own = full.strip_prefix(key).unwrap_or(full).trim_start_matches('.');
-        origin(lines.get(own).copied().unwrap_or(1))
+        let in_file = full.strip_prefix(key).unwrap_or(full).trim_start_matches('.');
+        origin(lines.get(in_file).copied().unwrap_or(1))
     };
     match value {
         // A file of comments only is empty.
@@ -264,8 +246,8 @@ pub fn read(text: &str, file: &Path, key: &str, origin: impl Fn(usize) -> Origin
 }
 
 /// Makes the error of a file that is not supported YAML.
-pub fn not_yaml(file: &Path, why: impl Into<String>) -> Error {
-    failed(format!("cannot parse {}: {}", file.display(), why.into()))
+fn not_yaml(file: &Path, why: impl fmt::Display) -> Error {
+    failed(format!("cannot parse {}: {why}", file.display()))
 }
 
 /// Deepest value that is read.
@@ -299,7 +281,7 @@ impl<'a> Reader<'a> {
     fn next(&mut self) -> Result<(Event<'a>, usize), Error> {
         match self.parser.next_event() {
             Some(Ok((event, span))) => Ok((event, span.start.line())),
-            Some(Err(error)) => Err(not_yaml(self.file, error.to_string())),
+            Some(Err(error)) => Err(not_yaml(self.file, error)),
             None => Err(not_yaml(self.file, "it ends too early")),
         }
     }
@@ -421,9 +403,6 @@ pub fn is_free(key: &str) -> bool {
         .any(|free| key.strip_prefix(free).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
 }
 
-/// Chosen option of each group, as written.
-pub type Choices = BTreeMap<String, Leaf>;
-
 /// Makes the error of a name that is none of `names`.
 fn unknown<'a>(key: &str, names: impl Iterator<Item = &'a str>, origin: &Origin) -> Error {
     let guess = did_you_mean(key, names);
@@ -432,30 +411,31 @@ fn unknown<'a>(key: &str, names: impl Iterator<Item = &'a str>, origin: &Origin)
     )
 }
 
+/// Makes the error of a key that is not in a tree.
+pub fn unknown_key(key: &str, known: &Tree, origin: &Origin) -> Error {
+    unknown(key, known.0.keys().map(String::as_str).chain(GROUPS), origin)
+}
+
 /// Replaces choices by those of an upper layer.
-pub fn choose(choices: &mut Choices, upper: impl IntoIterator<Item = (String, Leaf)>) -> Result<(), Error> {
-    for (group, leaf) in upper {
-        if !GROUPS.contains(&group.as_str()) {
-            return Err(unknown(&group, GROUPS.into_iter(), &leaf.origin));
-        }
-        choices.insert(group, leaf);
+pub fn choose(choices: &mut Tree, upper: Tree) -> Result<(), Error> {
+    if let Some((group, leaf)) = upper.leaves().find(|(group, _)| !GROUPS.contains(group)) {
+        return Err(unknown(group, GROUPS.into_iter(), &leaf.origin));
     }
+    choices.lay_over(upper);
     Ok(())
 }
 
 /// Removes the chosen options from a layer: a map, or Hydra's list of maps, below `key`.
-pub fn take_defaults(layer: &mut Tree, key: &str) -> Result<Vec<(String, Leaf)>, Error> {
-    let mut choices = Vec::new();
-    for (full, leaf) in layer.take(key).0 {
+pub fn take_defaults(layer: &mut Tree, key: &str) -> Result<Tree, Error> {
+    let mut choices = Tree::default();
+    for (full, leaf) in layer.take(key) {
         let wrong = || leaf.refused(key, "expected a map of group: option");
         match (full.strip_prefix(key).and_then(|rest| rest.strip_prefix('.')), &leaf.value) {
-            (Some(group), _) => choices.push((group.to_owned(), leaf)),
+            (Some(group), _) => choices.set(group, leaf),
             (None, Value::Array(items)) => {
                 for item in items.iter().filter(|item| *item != "_self_") {
-                    for (group, option) in item.as_object().ok_or_else(wrong)? {
-                        let leaf = Leaf { value: option.clone(), origin: leaf.origin.clone() };
-                        choices.push((group.clone(), leaf));
-                    }
+                    let item = item.as_object().ok_or_else(wrong)?.clone();
+                    choices.lay_over(Tree::new("", item.into(), |_| leaf.origin.clone()));
                 }
             }
             (None, Value::Object(_)) => {}

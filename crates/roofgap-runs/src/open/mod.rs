@@ -20,13 +20,12 @@ use crate::run_dir::folder::read_json;
 use crate::run_dir::{Layout, LocateError, RunRef, SessionRecord, locate};
 use nsys_report::Export;
 use roofgap_analyze::compare::{Side, SideFacts};
-use roofgap_analyze::{Analysis, Options, SCHEMA, Stage, StageError, StageIndex, StageSet, analyze};
+use roofgap_analyze::{Analysis, Options, SCHEMA, Stage, StageError, StageIndex, analyze};
 use roofgap_base::error::Error;
 use roofgap_base::numbers::time;
 use roofgap_report::{Bundle, Context};
 use roofgap_trace::{Input, ReadError, Sniffed, Trace, read_files};
-use run::account_at;
-use std::collections::BTreeMap;
+use run::{account_at, stage_times};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -83,15 +82,10 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Adds the stages to a set.
-    fn add_stages(&self, set: &mut StageSet) -> Result<(), StageError> {
-        self.stages.iter().try_for_each(|stage| set.set(stage))
-    }
-
     /// Builds the options of an analysis from these facts alone.
     fn options(&self) -> Result<Options, StageError> {
         let mut options = self.given.clone();
-        self.add_stages(&mut options.stages)?;
+        self.stages.iter().try_for_each(|stage| options.stages.set(stage))?;
         Ok(options)
     }
 }
@@ -288,20 +282,10 @@ fn open_run(run: &RunRef) -> Result<OpenedSide, Error> {
         side.facts.mode = Some(record.mode);
         side.facts.workload = Some(record.workload);
     }
-    side.facts.unwatched = baseline_times(&layout);
+    let account = account_at(layout.baseline_account()).unwrap_or_default();
+    let times = stage_times(&account).into_iter().map(|(stage, times)| (stage.to_owned(), times));
+    side.facts.unwatched = times.collect();
     Ok(side)
-}
-
-/// Collects the wall time of each stage in each repeat of the baseline run, ns.
-fn baseline_times(layout: &Layout) -> BTreeMap<String, Vec<i64>> {
-    let mut times: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-    if let Some(account) = account_at(layout.baseline_account()) {
-        let measured = account.repeats.iter().filter(|repeat| !repeat.warmup);
-        for stage in measured.flat_map(|repeat| &repeat.stages) {
-            times.entry(stage.name.clone()).or_default().push(stage.wall_ns);
-        }
-    }
-    times
 }
 
 /// Reads an analysis as it was written.

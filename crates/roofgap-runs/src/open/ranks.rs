@@ -1,9 +1,8 @@
 //! Folders of captures, and several timelines as ranks of one job: which files belong to which rank, and their analyses joined into
 //! one.
 
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use roofgap_analyze::{
     About, Analysis, Analyzed, Options, OtherProcess, RankRecord, Reason, analyze, join_ranks,
@@ -31,7 +30,7 @@ pub struct RankFiles {
 }
 
 /// Inputs divided into ranks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Division {
     ranks: Vec<RankFiles>,
     /// Captures of processes that tell no rank.
@@ -153,9 +152,6 @@ struct Shown {
     analyzed: Analyzed,
 }
 
-/// Position of a rank that was read, and what was found.
-type ReadRank = (usize, Result<Option<RankRecord>, Error>);
-
 /// Opens ranks as one analysis: that of the rank the user names, else of the lowest, with the others beside it. `read` gets the
 /// position of a rank and its files.
 pub fn open_ranks(
@@ -164,38 +160,36 @@ pub fn open_ranks(
     wanted_rank: Option<u32>,
     read: impl Fn(usize, &[Sniffed]) -> Result<Input, Error> + Sync,
 ) -> Result<Opened, Error> {
-    let next = AtomicUsize::new(0);
-    let shown: Mutex<Option<Shown>> = Mutex::new(None);
-    let done: Mutex<Vec<ReadRank>> = Mutex::new(Vec::new());
-    let work = || {
-        while let Some((at, rank)) = {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            division.ranks.get(at).map(|rank| (at, rank))
-        } {
-            let result = read(at, &rank.files).map(|input| {
-                let analyzed = analyze(&input.trace, options);
-                let record = RankRecord::of(&input.trace, &analyzed, rank.named)?;
-                let rank = record.rank();
-                let wanted = wanted_rank.is_none_or(|wanted| wanted == rank);
-                let mut shown = lock(&shown);
-                let better = |shown: &Shown| (rank, at) < (shown.rank, shown.at);
-                if wanted && shown.as_ref().is_none_or(better) {
-                    *shown = Some(Shown { rank, at, trace: input.trace, analyzed });
-                }
-                Some(record)
-            });
-            lock(&done).push((at, result));
-        }
+    let reduce = |at: usize, rank: &RankFiles| {
+        read(at, &rank.files).map(|input| {
+            let analyzed = analyze(&input.trace, options);
+            let record = RankRecord::of(&input.trace, &analyzed, rank.named);
+            (input.trace, analyzed, record)
+        })
     };
-    std::thread::scope(|scope| {
-        for _ in 1..AT_ONCE {
-            scope.spawn(work);
+    let mut shown: Option<Shown> = None;
+    let mut records = Vec::new();
+    let ranks: Vec<(usize, &RankFiles)> = division.ranks.iter().enumerate().collect();
+    for ranks in ranks.chunks(AT_ONCE) {
+        let reduced: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = ranks.iter().map(|(at, rank)| scope.spawn(|| reduce(*at, rank))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        });
+        for ((at, _), result) in ranks.iter().zip(reduced) {
+            records.push(result.map(|(trace, analyzed, record)| {
+                let rank = record.as_ref()?.rank();
+                let is_wanted = wanted_rank.is_none_or(|wanted| wanted == rank);
+                if is_wanted && shown.as_ref().is_none_or(|shown| rank < shown.rank) {
+                    shown = Some(Shown { rank, at: *at, trace, analyzed });
+                }
+                record
+            }));
         }
-        work();
-    });
-    let mut done = into_inner(done);
-    done.sort_by_key(|(at, _)| *at);
-    let mut opened = join(division, done, into_inner(shown), wanted_rank)?;
+    }
+    let mut opened = join(division, records, shown, wanted_rank)?;
     for (at, file) in (division.ranks.len()..).zip(&division.without_rank) {
         match read(at, std::slice::from_ref(file)) {
             Ok(input) => add_other_process(&mut opened.analysis, &file.path, &input.trace),
@@ -220,8 +214,7 @@ pub fn open_divided(
         .map(|source| Sniffed { path: PathBuf::from(&source.path), format: source.format, packed: false })
         .collect();
     let of_rank = |rank: &u32| RankFiles { files: files.clone(), named: Some(*rank), host: None };
-    let division =
-        Division { ranks: ranks.iter().map(of_rank).collect(), without_rank: Vec::new(), others: Vec::new() };
+    let division = Division { ranks: ranks.iter().map(of_rank).collect(), ..Division::default() };
     let read = |at: usize, _: &[Sniffed]| {
         let mut input = Input::default();
         input.trace = trace.of_rank(ranks.get(at).copied().unwrap_or(u32::MAX));
@@ -260,14 +253,14 @@ fn add_other_process(analysis: &mut Analysis, path: &Path, trace: &Trace) {
 /// Joins the ranks that were read. Files that are not readable or tell no rank cost only themselves.
 fn join(
     division: &Division,
-    done: Vec<ReadRank>,
+    results: Vec<Result<Option<RankRecord>, Error>>,
     shown: Option<Shown>,
     wanted: Option<u32>,
 ) -> Result<Opened, Error> {
     let mut records: Vec<RankRecord> = Vec::new();
     let mut unreadable = Vec::new();
     let mut first_error = None;
-    for (at, result) in done {
+    for (at, result) in results.into_iter().enumerate() {
         match result {
             Ok(Some(record)) => records.push(record),
             Ok(None) => unreadable.push(format!(
@@ -349,15 +342,6 @@ fn other_job(records: &[RankRecord]) -> Option<Error> {
     let path = |record: &RankRecord| record.sources().first().map(PathBuf::from).unwrap_or_default();
     let why = format!("their jobs have {size} and {other_size} ranks");
     Some(second_timeline(&path(other), &path(first), &why))
-}
-
-/// Locks a mutex. A thread that panics ends the program, so its data is never seen.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn into_inner<T>(mutex: Mutex<T>) -> T {
-    mutex.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_analyze::{
-    About, Analysis, Engine, Incident, Operator, Options, Overhead, Profiler, Reason, StageError, StageSet,
+    About, Analysis, Engine, Incident, Operator, Options, Overhead, Profiler, Reason, StageSet,
 };
 use roofgap_base::error::Error;
 use roofgap_base::stats::ratio_error;
@@ -59,15 +59,6 @@ impl Run {
     }
 }
 
-/// Builds the stage set of a configuration.
-pub fn stages(config: &Config) -> Result<StageSet, StageError> {
-    let mut set = StageSet::default();
-    for (name, patterns) in &config.stages {
-        set.set(&format!("{name}={}", patterns.join(",")))?;
-    }
-    Ok(set)
-}
-
 /// Reads and analyses a run directory under its configuration and the overrides.
 pub fn open_recordings(
     layout: &Layout,
@@ -89,21 +80,17 @@ pub fn open_recordings(
     });
     let account = named_by_user(config, with_stage1_operators(layout, program_account(layout)));
     let tool = record.phase(PhaseName::Timeline).and_then(|phase| phase.tool.as_deref());
-    let mut stages = stages(config).unwrap_or_else(|error| {
-        unreadable.push(format!("stages: {error}"));
-        StageSet::default()
-    });
-    if let Err(error) = overrides.add_stages(&mut stages) {
-        unreadable.push(format!("stages: {error}"));
+    let mut stages = StageSet::default();
+    let configured = config.stages.iter().map(|(name, patterns)| format!("{name}={}", patterns.join(",")));
+    for stage in configured.chain(overrides.stages.iter().cloned()) {
+        unreadable.extend(stages.set(&stage).err().map(|error| format!("stages: {error}")));
     }
     let given = overrides.given.clone();
-    let model = given.model.or_else(|| {
-        architecture(config, overrides.folders.as_deref()).unwrap_or_else(|error| {
-            unreadable.push(format!("model: {error}"));
-            None
-        })
-    });
-    let model = model.or_else(|| preset_of_account(account.as_ref()?));
+    let configured = || {
+        let found = architecture(config, overrides.folders.as_deref());
+        found.map_err(|error| unreadable.push(format!("model: {error}"))).ok().flatten()
+    };
+    let model = given.model.or_else(configured).or_else(|| preset_of_account(account.as_ref()?));
     let options = Options {
         stages,
         counters: counters.into_iter().collect(),
@@ -174,7 +161,7 @@ fn with_context(mut opened: Opened, layout: &Layout, config: &Config, record: &S
 }
 
 /// Returns the facts about the workload of a configuration; `None` for a Hydra module, whose settings are its own.
-pub fn workload_facts(config: &Config) -> Option<WorkloadFacts> {
+fn workload_facts(config: &Config) -> Option<WorkloadFacts> {
     let (workload, model) = (&config.workload, &config.model);
     match workload.kind {
         WorkloadKind::Embedded => Some(WorkloadFacts::Embedded {
@@ -258,11 +245,10 @@ fn without_ranges(analysis: &mut Analysis) {
     if reason.why.contains("ranges of the program stand in") {
         analysis.operators.clear();
         let listed = analysis.stage1.as_ref().is_some_and(|figures| !figures.operators.is_empty());
-        let why = match listed {
-            true => "the operators are those that the Stage 1 runner lists (section Stage 1)",
-            false => "no operators of a framework in the capture",
+        reason.why = match listed {
+            true => "the operators are those that the Stage 1 runner lists (section Stage 1)".to_owned(),
+            false => "no operators of a framework in the capture".to_owned(),
         };
-        reason.why = why.to_owned();
     }
 }
 
@@ -421,21 +407,21 @@ pub fn account_at(path: PathBuf) -> Option<Account> {
 }
 
 /// Reads the first account of a run, the one of the baseline before those under a profiler.
-pub fn program_account(layout: &Layout) -> Option<Account> {
+fn program_account(layout: &Layout) -> Option<Account> {
     [layout.baseline_account(), layout.nsys_account(), layout.native_account(), layout.torch_account()]
         .into_iter()
         .find_map(account_at)
 }
 
 /// Reads the operators recorded by torch.profiler, else those of the program's own account.
-pub fn operators(layout: &Layout, own: Option<&Account>) -> Option<Vec<Operator>> {
+fn operators(layout: &Layout, own: Option<&Account>) -> Option<Vec<Operator>> {
     let torch = account_at(layout.torch_account());
     let account = torch.as_ref().or(own).filter(|account| !account.operators.is_empty())?;
     Some(roofgap_analyze::account_operators(account))
 }
 
 /// Reads the requests that were sent while the timeline was recorded by a tool.
-pub fn recorded_requests(layout: &Layout, tool: Option<&str>) -> Option<RequestStats> {
+fn recorded_requests(layout: &Layout, tool: Option<&str>) -> Option<RequestStats> {
     let path = match tool? {
         "native" => layout.native_account(),
         _ => layout.nsys_account(),
@@ -444,7 +430,7 @@ pub fn recorded_requests(layout: &Layout, tool: Option<&str>) -> Option<RequestS
 }
 
 /// Returns the overhead of each stage for every tool that ran: the profiled time divided by that of the baseline.
-pub fn overheads(layout: &Layout) -> Vec<Overhead> {
+fn overheads(layout: &Layout) -> Vec<Overhead> {
     let base = account_at(layout.baseline_account()).unwrap_or_default();
     let profiled = [
         (Profiler::Nsys, layout.nsys_account()),
@@ -473,26 +459,26 @@ type StageRatio = (String, f64, Option<(f64, f64)>);
 /// Divides the profiled by the unprofiled time of each stage in both accounts: the fastest of each, because other load on the machine only
 /// ever adds to a time. The interval is that of the repeats.
 fn ratios(base: &Account, profiled: &Account) -> Vec<StageRatio> {
-    let base = repeats(base);
-    let ratio = |(stage, times): (&str, Vec<f64>)| {
+    let base = stage_times(base);
+    let ratio = |(stage, times): (&str, Vec<i64>)| {
         let (_, unprofiled) = base.iter().find(|(name, _)| *name == stage)?;
-        let fastest = |times: &[f64]| times.iter().copied().reduce(f64::min).filter(|ns| *ns > 0.0);
+        let floats = |times: &[i64]| times.iter().map(|ns| *ns as f64).collect::<Vec<f64>>();
+        let fastest = |times: &[i64]| times.iter().min().filter(|ns| **ns > 0).map(|ns| *ns as f64);
         let ratio = fastest(&times)? / fastest(unprofiled)?;
-        let factor = ratio_error(&times, unprofiled).map(f64::exp);
+        let factor = ratio_error(&floats(&times), &floats(unprofiled)).map(f64::exp);
         Some((stage.to_owned(), ratio, factor.map(|factor| (ratio / factor, ratio * factor))))
     };
-    repeats(profiled).into_iter().filter_map(ratio).collect()
+    stage_times(profiled).into_iter().filter_map(ratio).collect()
 }
 
 /// Lists the measured times of each stage, ns, in order of first occurrence.
-fn repeats(account: &Account) -> Vec<(&str, Vec<f64>)> {
-    let mut stages: Vec<(&str, Vec<f64>)> = Vec::new();
+pub(super) fn stage_times(account: &Account) -> Vec<(&str, Vec<i64>)> {
+    let mut stages: Vec<(&str, Vec<i64>)> = Vec::new();
     let measured = account.repeats.iter().filter(|repeat| !repeat.warmup);
     for stage in measured.flat_map(|repeat| &repeat.stages) {
-        let ns = stage.wall_ns as f64;
         match stages.iter_mut().find(|(name, _)| *name == stage.name) {
-            Some((_, times)) => times.push(ns),
-            None => stages.push((&stage.name, vec![ns])),
+            Some((_, times)) => times.push(stage.wall_ns),
+            None => stages.push((&stage.name, vec![stage.wall_ns])),
         }
     }
     stages

@@ -41,6 +41,21 @@ impl RunId {
         let second = time.to_zoned(TimeZone::UTC).strftime("%Y%m%d-%H%M%S").to_string();
         RunId(if attempt == 1 { second } else { format!("{second}-{attempt}") })
     }
+
+    /// Returns the second, as text that sorts, and the number of the run in it.
+    fn parts(&self) -> (&str, u32) {
+        match self.0.rsplit_once('-').filter(|(second, _)| second.contains('-')) {
+            Some((second, count)) => (second, count.parse().unwrap_or(1)),
+            None => (&self.0, 1),
+        }
+    }
+
+    /// Lists the id and those of later runs of the same second.
+    pub fn and_next(&self) -> impl Iterator<Item = String> + use<'_> {
+        let (second, first) = self.parts();
+        let later = (first + 1..10_000).map(move |count| format!("{second}-{count}"));
+        std::iter::once(self.0.clone()).chain(later)
+    }
 }
 
 impl std::fmt::Display for RunId {
@@ -234,12 +249,8 @@ pub fn list_runs(base: &Path) -> io::Result<Vec<(RunId, PathBuf)>> {
             found.push((id, entry.path()));
         }
     }
-    // Sorted by number: `-10` comes after `-9`.
-    found.sort_by_key(|(id, _)| {
-        let mut parts = id.0.splitn(3, '-');
-        let second = (parts.next().map(str::to_owned), parts.next().map(str::to_owned));
-        (second, parts.next().and_then(|count| count.parse::<u32>().ok()).unwrap_or(1))
-    });
+    // By number: `-10` comes after `-9`.
+    found.sort_by(|(a, _), (b, _)| a.parts().cmp(&b.parts()));
     Ok(found)
 }
 

@@ -1,10 +1,9 @@
 //! `runs merge`: runs of several nodes of one job become one run with all of their captures.
 //!
-//! The run with the lowest rank gives everything but the captures. Records of the others are kept below `nodes`, because they tell what is
-//! private in their captures. Files are copied whole under names that depend only on their content, so a merge that is repeated
-//! changes nothing.
+//! They lie below `nodes` in its folder, as those of a job with a shared id do. The run with the lowest rank gives everything but the
+//! captures. A merge that is repeated changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -13,9 +12,9 @@ use roofgap_base::file::{copy_hashed, hash_file, write_atomic_with};
 use roofgap_trace::native::{self, CaptureRank};
 use serde::Serialize;
 
-use super::artifacts::{files, in_progress};
+use super::artifacts::{FoundFile, files, in_progress};
 use super::summary::status;
-use crate::run_dir::folder::write_json;
+use crate::run_dir::folder::{RunId, write_json};
 use crate::run_dir::layout::nodes_in;
 use crate::run_dir::locate::{self, LocateError, is_run};
 use crate::run_dir::{Layout, PhaseName, RunRef, SessionRecord};
@@ -47,12 +46,6 @@ impl MergeOutcome {
     }
 }
 
-/// A capture of a run.
-struct Found {
-    path: PathBuf,
-    rank: Option<CaptureRank>,
-}
-
 /// Merges runs into a folder, which is created, or holds an earlier merge.
 ///
 /// # Errors
@@ -70,7 +63,33 @@ pub fn merge(runs: &[RunRef], out: &Path) -> Result<MergeOutcome, Error> {
     }
     // As private as a run.
     fs::DirBuilder::new().recursive(true).mode(0o700).create(out).map_err(Error::io("create", out))?;
-    assemble(runs, out, Captures::Copied)
+    let nodes = runs.iter().flat_map(|run| match Layout::of(&run.path).node_runs() {
+        nodes if nodes.is_empty() => vec![run.path.clone()],
+        nodes => nodes,
+    });
+    // The order of the arguments must not matter.
+    for node in nodes.collect::<BTreeSet<PathBuf>>() {
+        copy_node(&node, out)?;
+    }
+    join_nodes(out)
+}
+
+/// Copies a run to the nodes of a job, under its id, or the next one that is free.
+fn copy_node(run: &Path, job: &Path) -> Result<(), Error> {
+    let named = [RunRef::at(run).id, SessionRecord::read(run)?.run_id];
+    let id = named.iter().find_map(|id| RunId::parse(id));
+    let id = id.ok_or_else(|| Error::new(format!("{} is not the run of one node", run.display())))?;
+    let session = Layout::of(run).session();
+    let is_free = |to: &PathBuf| !to.exists() || is_same(&session, &Layout::of(to).session());
+    let Some(to) = id.and_next().map(|id| nodes_in(job).join(id)).find(is_free) else {
+        return Ok(());
+    };
+    // First the record, by which a copy is known again.
+    copy(&session, &Layout::of(&to).session())?;
+    for file in files(run)?.iter().filter(|file| !is_hidden(file)) {
+        copy(&run.join(&file.path), &to.join(&file.path))?;
+    }
+    Ok(())
 }
 
 /// Makes the run of a job of the runs of its nodes, which lie in its folder. Their captures stay where they are.
@@ -78,16 +97,46 @@ pub fn merge(runs: &[RunRef], out: &Path) -> Result<MergeOutcome, Error> {
 /// # Errors
 /// Fails when no node has a run, or a file cannot be copied.
 pub fn join_nodes(job: &Path) -> Result<MergeOutcome, Error> {
-    let base = nodes_in(job);
-    let runs = locate::all(&base)?;
+    let mut outcome = MergeOutcome { run: job.to_owned(), ..MergeOutcome::default() };
+    let mut nodes: Vec<(u32, RunRef, Vec<Option<CaptureRank>>)> = Vec::new();
     // A session that was ended in its first moments has no record.
-    let usable: Vec<RunRef> = runs.iter().filter(|run| is_run(&run.path)).cloned().collect();
-    if usable.is_empty() {
-        return Err(LocateError::Empty { base }.into());
+    for run in locate::all(&nodes_in(job))?.into_iter().filter(|run| is_run(&run.path)) {
+        let captures = Layout::of(&run.path).native_captures();
+        if captures.is_empty() {
+            outcome.problems.push(format!(
+                "{}: no capture of the native collector; give nsys exports of several nodes to `roofgap analyze` together",
+                run.path.display()
+            ));
+        }
+        // The reports name a damaged capture.
+        let ranks: Vec<_> = captures.iter().map(|path| native::rank(path).ok().flatten()).collect();
+        let lowest = ranks.iter().flatten().map(|known| known.rank).min().unwrap_or(u32::MAX);
+        nodes.push((lowest, run, ranks));
     }
-    let mut outcome = assemble(&usable, job, Captures::InPlace)?;
-    let under_way = usable.iter().filter(|run| is_under_way(run));
-    outcome.problems.extend(under_way.map(|run| {
+    nodes.sort_by_key(|(lowest, ..)| *lowest);
+    let Some((_, base, _)) = nodes.first() else {
+        return Err(LocateError::Empty { base: nodes_in(job) }.into());
+    };
+    copy_base(base, job)?;
+    let mut recorded: BTreeMap<u32, Vec<Recorded>> = BTreeMap::new();
+    for (_, run, ranks) in &nodes {
+        outcome.from.push(run.id.clone());
+        outcome.captures += ranks.len();
+        for CaptureRank { rank, host } in ranks.iter().flatten() {
+            let source = Recorded { run: run.id.clone(), host: host.clone() };
+            let known = recorded.entry(*rank).or_default();
+            if !known.contains(&source) {
+                known.push(source);
+            }
+        }
+    }
+    for (rank, recorded) in recorded {
+        outcome.ranks.push(rank);
+        outcome.problems.extend(recorded_twice(rank, &recorded));
+    }
+    write_record(base, job, &outcome)?;
+    let under_way = nodes.iter().filter(|(_, run, _)| is_under_way(run));
+    outcome.problems.extend(under_way.map(|(_, run, _)| {
         format!(
             "{}: the session is in progress, or its node died; what it has recorded so far counts",
             run.path.display()
@@ -99,78 +148,6 @@ pub fn join_nodes(job: &Path) -> Result<MergeOutcome, Error> {
 fn is_under_way(run: &RunRef) -> bool {
     let record = SessionRecord::read(&run.path).ok();
     status(&run.path, record.as_ref()) == "under_way"
-}
-
-/// Place of the captures of a merged run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Captures {
-    /// In its own folder.
-    Copied,
-    /// In the runs that it is made of.
-    InPlace,
-}
-
-fn assemble(runs: &[RunRef], out: &Path, captures_are: Captures) -> Result<MergeOutcome, Error> {
-    let mut outcome = MergeOutcome { run: out.to_owned(), ..MergeOutcome::default() };
-    let mut found: Vec<(&RunRef, Vec<Found>)> = Vec::new();
-    for run in runs {
-        let captures = Layout::of(&run.path).native_captures();
-        if captures.is_empty() {
-            outcome.problems.push(format!(
-                "{}: no capture of the native collector; give nsys exports of several nodes to `roofgap analyze` together",
-                run.path.display()
-            ));
-        }
-        let captures = captures.into_iter().map(|path| Found {
-            // A damaged capture is copied too; the reports name it.
-            rank: native::rank(&path).ok().flatten(),
-            path,
-        });
-        found.push((run, captures.collect()));
-    }
-    let lowest = |captures: &[Found]| {
-        let ranks = captures.iter().filter_map(|found| Some(found.rank.as_ref()?.rank));
-        ranks.min().unwrap_or(u32::MAX)
-    };
-    // The order of the arguments must not matter.
-    found.sort_by_key(|(run, captures)| (lowest(captures), run.path.clone()));
-    found.dedup_by(|later, first| later.0.path == first.0.path);
-    let Some((base, _)) = found.first() else {
-        return Ok(outcome);
-    };
-    copy_base(base, out)?;
-    let mut recorded: BTreeMap<u32, Vec<Recorded>> = BTreeMap::new();
-    let mut names: BTreeMap<String, String> = BTreeMap::new();
-    for (run, captures) in &found {
-        outcome.from.push(run.id.clone());
-        if captures_are == Captures::Copied && run.path != base.path {
-            copy_records(run, out)?;
-        }
-        for Found { path, rank } in captures {
-            let mut is_again = false;
-            if let Some(CaptureRank { rank, host }) = rank {
-                let this = Recorded { run: run.id.clone(), host: host.clone() };
-                let known = recorded.entry(*rank).or_default();
-                is_again = known.iter().any(|other| other.host == this.host && other.run != this.run);
-                if !known.contains(&this) {
-                    known.push(this);
-                }
-            }
-            match captures_are {
-                Captures::InPlace => outcome.captures += 1,
-                // In one folder, captures of one rank and host are processes of one start of the program.
-                Captures::Copied if is_again => {}
-                Captures::Copied => add_capture(path, &Layout::of(out).native(), &mut names)?,
-            }
-        }
-    }
-    outcome.captures += names.len();
-    for (rank, recorded) in recorded {
-        outcome.ranks.push(rank);
-        outcome.problems.extend(recorded_twice(rank, &recorded));
-    }
-    write_record(base, out, &outcome)?;
-    Ok(outcome)
 }
 
 /// The run and the host that recorded a rank.
@@ -195,66 +172,29 @@ fn recorded_twice(rank: u32, recorded: &[Recorded]) -> Option<String> {
     Some(format!("rank {rank} was recorded on {}", hosts.join(" and on ")))
 }
 
+fn is_hidden(file: &FoundFile) -> bool {
+    file.path.iter().any(|part| part.as_encoded_bytes().starts_with(b"."))
+}
+
 /// Copies everything but captures, reports that depend on them, trials, which the merged run has of its own, and hidden files.
-fn copy_base(base: &RunRef, out: &Path) -> Result<(), Error> {
+fn copy_base(base: &RunRef, job: &Path) -> Result<(), Error> {
     for file in files(&base.path)? {
         let name = file.name();
-        let hidden =
-            Path::new(&name).components().any(|part| part.as_os_str().to_string_lossy().starts_with('.'));
-        if hidden || native::is_capture(&name) || ["session.json", "try.json"].contains(&name.as_ref()) {
-            continue;
-        }
-        copy(&base.path.join(&file.path), &out.join(&file.path))?;
-    }
-    Ok(())
-}
-
-/// Copies the records of a run, and of its nodes, which scrubbing reads.
-fn copy_records(run: &RunRef, out: &Path) -> Result<(), Error> {
-    for folder in std::iter::once(run.path.clone()).chain(Layout::of(&run.path).nodes()) {
-        let layout = Layout::of(&folder);
-        let Ok(hash) = hash_file(&layout.session()) else {
-            continue;
-        };
-        // Not the id of a run: nodes may have the same, and a folder without captures is no run of a job.
-        let to = nodes_in(out).join(format!("record-{}", hash.sha256.get(..12).unwrap_or_default()));
-        for path in [layout.session(), layout.config()] {
-            if let Some(name) = path.file_name().filter(|_| path.is_file()) {
-                copy(&path, &to.join(name))?;
-            }
+        if !(is_hidden(&file) || native::is_capture(&name) || ["session.json", "try.json"].contains(&&*name))
+        {
+            copy(&base.path.join(&file.path), &job.join(&file.path))?;
         }
     }
     Ok(())
 }
 
-/// Copies a capture under its own name, or with its hash in front where another capture has that name. A copy that is there already
-/// counts once.
-fn add_capture(path: &Path, folder: &Path, names: &mut BTreeMap<String, String>) -> Result<(), Error> {
-    let hash = hash_file(path).map_err(Error::io("read", path))?.sha256;
-    if names.values().any(|known| *known == hash) {
-        return Ok(());
-    }
-    let own = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let short = hash.get(..8).unwrap_or_default();
-    let name = if names.contains_key(&own) { format!("{short}-{own}") } else { own };
-    copy(path, &folder.join(&name))?;
-    if let Some(older) = native::find_older(path) {
-        let plain = name.strip_suffix(".gz").unwrap_or(&name);
-        let mut to = native::older_segment(&folder.join(plain));
-        if older.extension().is_some_and(|extension| extension == "gz") {
-            to = to.with_added_extension("gz");
-        }
-        copy(&older, &to)?;
-    }
-    names.insert(name, hash);
-    Ok(())
+fn is_same(file: &Path, other: &Path) -> bool {
+    matches!((hash_file(file), hash_file(other)), (Ok(file), Ok(other)) if file == other)
 }
 
 /// Copies a file whole, unless the same is there.
 fn copy(from: &Path, to: &Path) -> Result<(), Error> {
-    if let (Ok(own), Ok(there)) = (hash_file(from), hash_file(to))
-        && own == there
-    {
+    if is_same(from, to) {
         return Ok(());
     }
     if let Some(parent) = to.parent() {
@@ -266,9 +206,9 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
 }
 
 /// Writes the record of the base under the id of the folder, and the mark of the merge.
-fn write_record(base: &RunRef, out: &Path, outcome: &MergeOutcome) -> Result<(), Error> {
+fn write_record(base: &RunRef, job: &Path, outcome: &MergeOutcome) -> Result<(), Error> {
     let mut record = SessionRecord::read(&base.path)?;
-    record.run_id = RunRef::at(out).id;
+    record.run_id = RunRef::at(job).id;
     let note = format!("merged from {}", outcome.from.join(", "));
     for phase in &mut record.phases {
         if phase.name == PhaseName::Timeline {
@@ -277,8 +217,8 @@ fn write_record(base: &RunRef, out: &Path, outcome: &MergeOutcome) -> Result<(),
             phase.notes.push(note.clone());
         }
     }
-    write_json(&out.join(MARK), outcome)?;
-    write_json(&out.join("session.json"), &record)
+    write_json(&job.join(MARK), outcome)?;
+    write_json(&job.join("session.json"), &record)
 }
 
 #[cfg(test)]
@@ -286,20 +226,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_older_segment_goes_with_its_capture() {
-        for (capture, older) in
-            [("1.rgcap", "1.rgcap.old"), ("1.rgcap.gz", "1.rgcap.old.gz"), ("1.rgcap.gz", "1.rgcap.old")]
-        {
-            let base = tempfile::tempdir().unwrap();
-            fs::write(base.path().join(capture), "newer").unwrap();
-            fs::write(base.path().join(older), "older").unwrap();
-            let folder = base.path().join("merged");
-            // Another capture has that name.
-            let mut names = BTreeMap::from([(capture.to_owned(), "another".to_owned())]);
-            add_capture(&base.path().join(capture), &folder, &mut names).unwrap();
-            let name = names.keys().find(|name| *name != capture).unwrap();
-            let copied = native::find_older(&folder.join(name)).unwrap();
-            assert_eq!(fs::read_to_string(copied).unwrap(), "older", "{name}");
+    fn runs_with_the_same_id_are_kept_apart_and_copied_once() {
+        let base = tempfile::tempdir().unwrap();
+        let run = |host: &str| {
+            let path = base.path().join(host).join("20260101-000000-2");
+            fs::create_dir_all(path.join("native")).unwrap();
+            let mut record: serde_json::Value = serde_json::from_str(
+                r#"{"schema": "roofgap.session/1", "run_id": "20260101-000000-2", "roofgap_version": "0", "command_line": [],
+                    "repeat_command": "", "mode": "deep", "workload": "command", "started": "", "state": "done", "missing": [],
+                    "phases": []}"#,
+            )
+            .unwrap();
+            record["repeat_command"] = host.into();
+            fs::write(path.join("session.json"), record.to_string()).unwrap();
+            for name in ["1.rgcap", "1.rgcap.old", ".hidden"] {
+                fs::write(path.join("native").join(name), host).unwrap();
+            }
+            RunRef::at(&path)
+        };
+        let runs = [run("b"), run("a")];
+        let out = base.path().join("merged");
+        for _ in 0..2 {
+            merge(&runs, &out).unwrap();
+            let nodes = Layout::of(&out).node_runs();
+            let names: Vec<_> = nodes.iter().map(|node| RunRef::at(node).id).collect();
+            assert_eq!(names, ["20260101-000000-2", "20260101-000000-3"]);
+            for (node, host) in nodes.iter().zip(["a", "b"]) {
+                assert_eq!(fs::read_to_string(node.join("native/1.rgcap.old")).unwrap(), host);
+                assert!(!node.join("native/.hidden").exists());
+            }
         }
     }
 }

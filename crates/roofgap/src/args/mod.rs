@@ -134,7 +134,7 @@ pub enum Command {
     /// Write the reports of a run again
     #[command(hide = true)]
     Report(Report),
-    /// Write captures and runs for other programs: Perfetto, flame graphs, and Parquet tables of many runs
+    /// Write captures and runs for other programs: Perfetto, flame graphs, tables in Parquet
     Export(Export),
     /// Compare two runs or captures; with --fail-on, a gate for CI
     Compare(Compare),

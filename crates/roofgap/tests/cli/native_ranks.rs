@@ -304,7 +304,14 @@ fn sessions_of_several_nodes_become_one_run() {
     // Captures are not copied.
     assert!(!job.join("native/11-2.rgcap").exists());
     // Neither are trials of a node: those of the job stay.
-    let trial = |run_id: &str| json!({"schema": "roofgap.try/2", "run_id": run_id}).to_string();
+    let trial = |run_id: &str| {
+        let base = json!({"runs": 0, "times": []});
+        json!({
+            "schema": "roofgap.try/2", "run_id": run_id, "roofgap_version": "0", "started": "now", "state": "done",
+            "budget_ns": 0, "spent_ns": 0, "repeats": 2, "base": base, "rows": [],
+        })
+        .to_string()
+    };
     for node in std::fs::read_dir(job.join("nodes")).unwrap() {
         std::fs::write(node.unwrap().path().join("try.json"), trial("node")).unwrap();
     }

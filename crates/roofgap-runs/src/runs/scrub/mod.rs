@@ -316,28 +316,21 @@ const BLOCK: usize = 512;
 /// Adds a file to a tar archive (USTAR), without owner and group, which have names.
 fn append(tar: &mut impl Write, name: &str, size: u64, content: &mut dyn Read) -> io::Result<()> {
     let now = clock::now().as_second();
-    let number = |value: i64| format!("{value:011o}");
-    let mut header = [0; BLOCK];
-    let mut put = |at: usize, room: usize, text: &str| {
-        let too_long = || io::Error::other(format!("{name} is too long or too large for a tar archive"));
-        let field = header.get_mut(at..at + text.len()).filter(|field| field.len() <= room);
-        field.map(|field| field.copy_from_slice(text.as_bytes())).ok_or_else(too_long)
-    };
-    put(0, 100, name)?;
-    put(100, 8, "0000644")?;
-    put(108, 8, "0000000")?;
-    put(116, 8, "0000000")?;
-    put(124, 12, &number(size.try_into().unwrap_or(i64::MAX)))?;
-    put(136, 12, &number(now))?;
-    put(156, 1, "0")?;
-    put(257, 8, "ustar\x0000")?;
+    let padding = "\0".repeat(100_usize.saturating_sub(name.len()));
     // The sum of the header is taken with blanks in its place.
-    put(148, 8, "        ")?;
-    let sum: u32 = header.iter().copied().map(u32::from).sum();
-    for (place, byte) in header.iter_mut().skip(148).zip(format!("{sum:06o}\0").bytes()) {
-        *place = byte;
+    let header = |sum: &str| {
+        let rights = "0000644\x000000000\x000000000\x00";
+        format!(
+            "{name}{padding}{rights}{size:011o}\0{now:011o}\0{sum:8}0{:\0<100}ustar\0{:0<2}{:\0<247}",
+            "", "", ""
+        )
+    };
+    let sum: u32 = header("").bytes().map(u32::from).sum();
+    let header = header(&format!("{sum:06o}\0"));
+    if header.len() != BLOCK {
+        return Err(io::Error::other(format!("{name} is too long or too large for a tar archive")));
     }
-    tar.write_all(&header)?;
+    tar.write_all(header.as_bytes())?;
     io::copy(content, tar)?;
     let rest = size.next_multiple_of(BLOCK as u64) - size;
     io::copy(&mut io::repeat(0).take(rest), tar).map(drop)

