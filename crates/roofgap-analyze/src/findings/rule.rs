@@ -6,6 +6,7 @@ use super::program::Program;
 use super::rules::RULES;
 use crate::counters::Measured;
 use crate::names::{Family, ShortNames, is_initialisation};
+use crate::numbers;
 use crate::result::{BoundTerm, Confidence, Finding, Stage};
 use crate::roof::{Keeps, StageRoofs};
 use crate::sections;
@@ -17,7 +18,7 @@ pub(super) const TEXT: &str = include_str!("../../texts/findings.md");
 
 /// Returns the text under a title; empty where there is none.
 fn section(text: &'static str, mark: &'static str, title: &str) -> &'static str {
-    sections(text, mark).find(|(found, _)| *found == title).map_or("", |(_, body)| body)
+    sections(text, mark).find(|(name, _)| *name == title).map_or("", |(_, body)| body)
 }
 
 /// A kind of finding: its explanation, and the function that looks at a stage.
@@ -208,6 +209,16 @@ impl<'a> View<'a> {
             several if several > 1.0 => format!("each of its {:.0} GPUs is on average", several),
             _ => "the GPU is".to_owned(),
         }
+    }
+
+    /// Returns a sum over the devices of the stage, in % of its time.
+    pub(super) fn pct(&self, ns: i64) -> f64 {
+        percent(self.stage.each_device(ns), self.stage.elapsed_ns())
+    }
+
+    /// Returns a sum over the devices of the stage as a mean, in words.
+    pub(super) fn time(&self, ns: i64) -> String {
+        numbers::time(self.stage.each_device(ns))
     }
 
     /// Begins a finding whose bound is the sum of these times of the stage.

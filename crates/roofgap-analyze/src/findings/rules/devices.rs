@@ -98,8 +98,13 @@ pub fn exposed(view: &View<'_>) -> Option<Finding> {
         exposed_ns: stage.each_device(talk.exposed_ns),
         hideable_ns: stage.each_device(talk.hideable_ns),
         roof_ns: view.roofs.communication_ns,
-        waited_ns: stage.communication.and_then(|own| own.waiting_ns).map(|ns| stage.each_device(ns)),
-        late: stage.communication.map_or((0, 0), |own| (own.late_calls, stage.each_device(own.late_ns))),
+        waited_ns: stage
+            .communication
+            .and_then(|communication| communication.waiting_ns)
+            .map(|ns| stage.each_device(ns)),
+        late: stage.communication.map_or((0, 0), |communication| {
+            (communication.late_calls, stage.each_device(communication.late_ns))
+        }),
     };
     exposed.finish(stage)
 }
@@ -109,16 +114,16 @@ pub fn exposed(view: &View<'_>) -> Option<Finding> {
 pub fn without_waits(stages: &[Stage], waited_ns: impl Fn(&str) -> Option<i64>, findings: &mut Vec<Finding>) {
     let waited = |finding: &Finding| {
         let stage = stages.iter().find(|stage| finding.stage.as_deref() == Some(&stage.name))?.warm();
-        let mut exposed = Exposed::of(finding)?;
+        let mut exposed = Exposed::from_finding(finding)?;
         let waited = stage.each_device(waited_ns(&stage.name)?);
         exposed.waited_ns = Some(waited.clamp(0, exposed.exposed_ns));
         Some((stage, exposed))
     };
     let mut changed = Vec::new();
     findings.retain(|finding| {
-        let found = (finding.id == EXPOSED).then(|| waited(finding)).flatten();
-        let keep = found.is_none();
-        changed.extend(found);
+        let waits = (finding.id == EXPOSED).then(|| waited(finding)).flatten();
+        let keep = waits.is_none();
+        changed.extend(waits);
         keep
     });
     findings.extend(changed.into_iter().filter_map(|(stage, exposed)| exposed.finish(stage)));
@@ -144,7 +149,7 @@ struct Exposed {
 
 impl Exposed {
     /// Reads the evidence of a finding.
-    fn of(finding: &Finding) -> Option<Self> {
+    fn from_finding(finding: &Finding) -> Option<Self> {
         let number = |key: &str| finding.evidence.get(key)?.as_i64();
         Some(Self {
             kernels: finding.evidence.get(KERNELS)?.as_u64()?,

@@ -1,6 +1,6 @@
 //! Kernels with few warps: the occupancy that a launch can reach, and its limit.
 
-use super::measured::{LOW_PCT, beyond_shortest_ns, is_long, keeps_data};
+use super::measured::{LOW_PCT, WARP, beyond_shortest_ns, is_long, keeps_data};
 use crate::counters::{Measured, NEAR_ROOF_PCT};
 use crate::findings::evidence::{ShapeUse, blocks_of, threads_of};
 use crate::findings::rule::{View, percent};
@@ -53,7 +53,9 @@ fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
         }
         Some((possible, shape, sms))
     });
-    let limited = |is: fn(&Limit) -> bool| known.as_ref().is_some_and(|(own, ..)| own.limits.iter().all(is));
+    let limited = |is: fn(&Limit) -> bool| {
+        known.as_ref().is_some_and(|(occupancy, ..)| occupancy.limits.iter().all(is))
+    };
     let by_design = keeps_data(&row.kernel) && limited(Limit::is_of_code);
     // Enough warps run, whatever ncu says of the grid.
     if by_design || achieved >= LOW_PCT && limited(|limit| *limit != Limit::Grid) {
@@ -190,7 +192,6 @@ pub fn occupancy(
     registers: u32,
     shared_bytes: u32,
 ) -> Option<Occupancy> {
-    const WARP: u32 = 32;
     const REGISTERS: u32 = 65_536;
     let (thread_slots, block_slots, shared) = multiprocessor_slots(compute_capability)?;
     if threads == 0 || blocks == 0 || sms == 0 {
@@ -214,7 +215,7 @@ pub fn occupancy(
         (by_grid, Limit::Grid),
     ];
     let fit = candidates.iter().map(|(fit, _)| *fit).min()?;
-    let smallest = candidates.iter().filter(|(own, _)| *own == fit);
+    let smallest = candidates.iter().filter(|(blocks, _)| *blocks == fit);
     let mut limits: Vec<Limit> = smallest.map(|(_, limit)| *limit).collect();
     if by_grid == fit && blocks <= u64::from(sms) {
         // There is no second block for any multiprocessor, so that no other resource matters.
@@ -230,8 +231,8 @@ pub fn occupancy(
 pub fn filled(shape: &ShapeUse, sms: u32) -> Option<f64> {
     let ShapeUse { threads, registers, shared_bytes, .. } = *shape;
     let of = |blocks| occupancy(shape.compute_capability?, sms, blocks, threads, registers, shared_bytes);
-    let (own, most) = (of(shape.blocks)?.pct, of(u64::MAX)?.pct);
-    (most > 0.0).then(|| shape.blocks as f64 / f64::from(sms) * own / most)
+    let (reached, most) = (of(shape.blocks)?.pct, of(u64::MAX)?.pct);
+    (most > 0.0).then(|| shape.blocks as f64 / f64::from(sms) * reached / most)
 }
 
 #[cfg(test)]

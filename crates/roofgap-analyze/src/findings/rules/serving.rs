@@ -2,7 +2,7 @@
 //!
 //! These rules need engine steps in the timeline and, but for `graphs-not-used`, requests in the account.
 
-use super::words;
+use super::{LEAST_SMALL_GAP_PCT, words};
 use crate::engines::ServerGauges;
 use crate::findings::rule::{View, percent};
 use crate::numbers::{count, time};
@@ -16,10 +16,10 @@ struct ServedStage<'a> {
 
 impl<'a> ServedStage<'a> {
     /// Returns the serving facts of a stage; `None` without requests, or for a stage without engine steps.
-    fn of(view: &View<'a>) -> Option<Self> {
+    fn from_view(view: &View<'a>) -> Option<Self> {
         let requests = view.inputs.analysis.requests.as_ref();
         Some(Self {
-            requests: requests.filter(|found| found.completed > 0)?,
+            requests: requests.filter(|requests| requests.completed > 0)?,
             steps: engine_steps(view.stage)?,
         })
     }
@@ -49,7 +49,7 @@ const LEAST_STEP_RATIO: f64 = 1.5;
 /// prefill steps count where the time between tokens has such delays. The bound is what these steps take beyond a decode step.
 pub fn starved_decode(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let (serving, decode) = (ServedStage::of(view)?, steps_of(view, StageKind::Decode)?);
+    let (serving, decode) = (ServedStage::from_view(view)?, steps_of(view, StageKind::Decode)?);
     let steps = serving.steps;
     let long_enough = steps.mean_ns as f64 >= LEAST_STEP_RATIO * decode.p50_ns as f64;
     let itl_p99 = serving.requests.itl_ns.map(|itl| itl.p99);
@@ -93,7 +93,7 @@ const LEAST_ITL_RATIO: f64 = 1.2;
 /// A time between tokens well above the time of a step. The bound is the difference, once for each step of decode.
 pub fn outside_steps(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let serving = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode)?;
+    let serving = ServedStage::from_view(view).filter(|_| stage.kind == StageKind::Decode)?;
     let itl = serving.requests.itl_ns.filter(|itl| itl.count > 0)?;
     // Tokens of mixed steps take as long as these.
     let mixed = steps_of(view, StageKind::Mixed).map_or(0, |steps| steps.p50_ns);
@@ -136,7 +136,7 @@ const HELD_BACK: f64 = 1.5;
 /// one is an upper estimate, and so is the bound: the time at the compute roof for the same tokens is taken off.
 pub fn small_batch(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let serving = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode)?;
+    let serving = ServedStage::from_view(view).filter(|_| stage.kind == StageKind::Decode)?;
     let (mfu, mbu) = (stage.mfu.as_ref()?, stage.mbu.as_ref()?);
     let generation = stage.requests?.generation?;
     let batch = generation as f64 / serving.steps.count as f64;
@@ -236,7 +236,7 @@ const FULL: f64 = 0.95;
 /// serve the waiting requests too, and evicted ones would be computed once: the bound takes both shares off the time of decode.
 pub fn kv_cache_full(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let served = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode)?;
+    let served = ServedStage::from_view(view).filter(|_| stage.kind == StageKind::Decode)?;
     let requests = served.requests;
     let gauges = ServerGauges::of(requests);
     let peak = gauges.cache_usage.map(|usage| usage.max);
@@ -275,9 +275,6 @@ pub fn kv_cache_full(view: &View<'_>) -> Option<Finding> {
     )
 }
 
-/// Below this share of the stage's time, in %, gaps between steps are not worth a finding.
-const LEAST_GAP_PCT: f64 = 10.0;
-
 /// A period of this many medians is a pause of the load, not a gap between steps.
 const PAUSE: i64 = 10;
 
@@ -289,7 +286,7 @@ const LEAST_IN_FLIGHT: f64 = 2.0;
 pub fn between_steps(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let (steps, period_ns) = (engine_steps(stage)?, stage.period_ns?);
-    let in_flight = ServedStage::of(view).and_then(|serving| serving.in_flight());
+    let in_flight = ServedStage::from_view(view).and_then(|serving| serving.in_flight());
     if in_flight.is_some_and(|flying| flying < LEAST_IN_FLIGHT) {
         return None;
     }
@@ -297,7 +294,7 @@ pub fn between_steps(view: &View<'_>) -> Option<Finding> {
     let pauses: i64 = steps.each_ns.iter().filter(is_pause).map(|ns| ns - steps.p50_ns).sum();
     let counted = steps.each_ns.iter().filter(|ns| !is_pause(ns)).count() as i64;
     let gap_ns = (stage.between_ns - pauses).max(0);
-    if counted == 0 || percent(gap_ns, period_ns - pauses) < LEAST_GAP_PCT {
+    if counted == 0 || percent(gap_ns, period_ns - pauses) < LEAST_SMALL_GAP_PCT {
         return None;
     }
     let title = format!(

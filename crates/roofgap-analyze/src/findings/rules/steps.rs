@@ -4,7 +4,8 @@ use crate::findings::rule::{FindingBuilder, View, percent};
 use crate::host::advice;
 use crate::numbers::{count, time};
 use crate::result::{
-    Confidence, Finding, HostKind, Profiler, Spike, SpikeCause, Stage, StageKind, StageOrigin, SteadyUnit,
+    Confidence, Finding, GraphRow, HostKind, Profiler, Spike, SpikeCause, Stage, StageKind, StageOrigin,
+    SteadyUnit,
 };
 use crate::verdict::{StageLimit, verdict};
 use roofgap_base::stats::{median, median_f64};
@@ -94,7 +95,7 @@ fn remedy(view: &View<'_>, spike: &Spike) -> String {
 fn spoken(spike: &Spike) -> String {
     use SpikeCause::*;
     let what = spike.what.as_deref().unwrap_or_default();
-    let told = match spike.cause {
+    let how = match spike.cause {
         FirstUse => format!("to load code or a graph ({what})"),
         GarbageCollection => format!("in garbage collection ({what})"),
         Lock => format!("waiting for a lock in {what}"),
@@ -108,7 +109,7 @@ fn spoken(spike: &Spike) -> String {
         Unknown => return "; no cause was recorded".to_owned(),
         Allocation | HostCopy | Call | Code => format!("in {what}"),
     };
-    format!(", {} of it {told}", time(spike.evidence_ns))
+    format!(", {} of it {how}", time(spike.evidence_ns))
 }
 
 /// Fewer steps of an instance show no trend.
@@ -146,7 +147,7 @@ pub fn context_again(view: &View<'_>) -> Option<Finding> {
     let trends: Vec<Trend> = steps
         .each_ns
         .chunks_exact(of_instance)
-        .map(|each| Trend::of(&each[..compared], prompt as f64))
+        .map(|each| Trend::fit(&each[..compared], prompt as f64))
         .collect();
     let is_again = |trend: &Trend| {
         trend.share >= LEAST_SHARE_EACH
@@ -205,7 +206,7 @@ struct Trend {
 
 impl Trend {
     /// Fits a line through the medians of the first and the last third.
-    fn of(each: &[i64], prompt: f64) -> Self {
+    fn fit(each: &[i64], prompt: f64) -> Self {
         let growth = (Self::third(each, 2) - Self::third(each, 0)) as f64;
         let steps = each.len() as f64;
         // The middles of the two thirds are two thirds of the steps apart.
@@ -232,8 +233,7 @@ pub const GRAPHS_WHOLE: &str = "graphs-whole";
 /// Finds a stage whose time is mostly in graphs that were recorded whole. The bound is that time, of which nothing else is known.
 pub fn whole_graphs(view: &View<'_>) -> Option<Finding> {
     let (stage, busy) = (view.stage, view.stage.busy_ns?);
-    let in_graphs: i64 = stage.graphs.iter().map(|graph| graph.total_ns).sum();
-    let launches: u64 = stage.graphs.iter().map(|graph| graph.launches).sum();
+    let (launches, in_graphs) = GraphRow::sum(&stage.graphs);
     // Most of the time, or most of the work of a GPU that has its work.
     let is_most = 2 * stage.each_device(in_graphs) > stage.elapsed_ns()
         || 2 * in_graphs > busy && verdict(stage).label == StageLimit::Gpu;
@@ -243,9 +243,9 @@ pub fn whole_graphs(view: &View<'_>) -> Option<Finding> {
         stage.spoken(),
         count(launches)
     );
-    let found = view.saves_on_devices(&[("time inside of whole graphs", in_graphs)]);
-    let found = found.with("graph_launches", launches).with("graph_ns", in_graphs).with("busy_ns", busy);
-    found.finish(title, view.action("record")).filter(|_| is_most)
+    let draft = view.saves_on_devices(&[("time inside of whole graphs", in_graphs)]);
+    let draft = draft.with("graph_launches", launches).with("graph_ns", in_graphs).with("busy_ns", busy);
+    draft.finish(title, view.action("record")).filter(|_| is_most)
 }
 
 /// Id of the rule.
