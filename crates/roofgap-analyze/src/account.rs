@@ -101,17 +101,18 @@ pub fn stages(account: &Account) -> Vec<Stage> {
 /// Returns the operators as the program timed them, added up by name.
 pub fn operators(account: &Account) -> Vec<Operator> {
     let mut operators: Grouped<&str, Operator> = Grouped::default();
-    for own in &account.operators {
-        let sum = operators.entry(&own.name, || Operator { name: own.name.clone(), ..Operator::default() });
-        let own = Operator {
-            calls: own.calls,
-            self_cpu_ns: own.self_cpu_ns,
-            self_gpu_ns: own.self_gpu_ns,
-            total_cpu_ns: own.total_cpu_ns,
-            total_gpu_ns: own.total_gpu_ns,
+    for timed in &account.operators {
+        let sum =
+            operators.entry(&timed.name, || Operator { name: timed.name.clone(), ..Operator::default() });
+        let row = Operator {
+            calls: timed.calls,
+            self_cpu_ns: timed.self_cpu_ns,
+            self_gpu_ns: timed.self_gpu_ns,
+            total_cpu_ns: timed.total_cpu_ns,
+            total_gpu_ns: timed.total_gpu_ns,
             ..Operator::default()
         };
-        add_operator(sum, &own);
+        add_operator(sum, &row);
     }
     sorted_operators(operators.items)
 }

@@ -93,15 +93,15 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         model: model.as_ref(),
         counters: &joined.measured,
     };
-    let mut found = findings::find(rules);
+    let mut list = findings::find(rules);
     if let Some(alone) = &alone {
         let evidence = std::slice::from_ref(&alone.evidence);
-        found.extend(findings::find_alone(
+        list.extend(findings::find_alone(
             findings::Inputs { evidence, counters: &alone.rows, ..rules },
             &alone.stage,
         ));
     }
-    analysis.findings = found;
+    analysis.findings = list;
     if let Some(workload) = &options.workload {
         knobs::attach(&mut analysis, workload, model.as_ref());
     }
@@ -164,8 +164,8 @@ impl<'a> Inputs<'a> {
 
     /// Returns the model that the user named, else that of the program's account.
     fn model(&self) -> Result<Architecture, String> {
-        let own = self.program.and_then(|program| program.model.as_ref()?.config.as_ref());
-        match (&self.options.model, own) {
+        let config = self.program.and_then(|program| program.model.as_ref()?.config.as_ref());
+        match (&self.options.model, config) {
             (Some(model), _) => Ok(model.clone()),
             (None, Some(config)) => Architecture::from_config(config)
                 .map_err(|why| format!("the model configuration of the program is not supported: {why}")),
@@ -300,13 +300,13 @@ fn add_work(
     let model = inputs.model().map(|model| model.with_replicas(replicas));
     // What the user states wins.
     let tokens = options.tokens.or(program.and_then(|program| program.tokens).unwrap_or_default());
-    let own = || program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
+    let dtype_of_program = || program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
     add_rates(analysis, &tokens);
     let facts = WorkFacts {
         model: model.as_ref().map_err(String::as_str),
         gpu: gpu.as_ref().map_err(|why| *why),
         tokens: &tokens,
-        dtype: options.dtype.or_else(own),
+        dtype: options.dtype.or_else(dtype_of_program),
         share: &ranks::model_share(trace, program, tensor.or(expert.map(|_| 1))),
         index,
     };
@@ -395,12 +395,12 @@ fn add_communication(stages: &mut [Stage], evidence: &[StageEvidence], recorded:
     let late = communication::late(recorded, stages.len());
     for (at, (stage, evidence)) in stages.iter_mut().zip(evidence).enumerate() {
         let (late_calls, late_ns) = late[at];
-        stage.communication = evidence.communication.map(|own| StageCommunication {
-            kernels: own.count,
-            total_ns: own.ns,
-            exposed_ns: own.exposed_ns,
-            waiting_ns: waiting[at].map(|ns| ns.min(own.exposed_ns)),
-            late_ns: late_ns.min(own.exposed_ns),
+        stage.communication = evidence.communication.map(|kernels| StageCommunication {
+            kernels: kernels.count,
+            total_ns: kernels.ns,
+            exposed_ns: kernels.exposed_ns,
+            waiting_ns: waiting[at].map(|ns| ns.min(kernels.exposed_ns)),
+            late_ns: late_ns.min(kernels.exposed_ns),
             late_calls,
         });
         stage.warm.iter_mut().for_each(|warm| warm.communication = stage.communication);
@@ -410,10 +410,10 @@ fn add_communication(stages: &mut [Stage], evidence: &[StageEvidence], recorded:
 /// profiler was measured, what it costs steps that are not recorded counts, too.
 fn add_own_cost(analysis: &mut Analysis, index: &StageIndex) {
     let Some(tool) = analysis.recorder() else { return };
-    for (at, stage) in analysis.stages.iter().enumerate() {
-        let own = analysis.overhead.iter().position(|own| own.tool == tool && own.stage == stage.name);
-        let run = own.and_then(|own| analysis.overhead.get(own)).cloned();
-        let cost = index.all_of(at).and_then(|all| all.cost).zip(stage.coverage.as_ref());
+    for (stage_at, stage) in analysis.stages.iter().enumerate() {
+        let at = analysis.overhead.iter().position(|row| row.tool == tool && row.stage == stage.name);
+        let run = at.and_then(|at| analysis.overhead.get(at)).cloned();
+        let cost = index.all_of(stage_at).and_then(|all| all.cost).zip(stage.coverage.as_ref());
         let with_pairs = run.as_ref().is_some_and(|run| run.pairs.is_some());
         let Some(((cost, pairs), coverage)) = cost.filter(|_| !with_pairs) else {
             continue;
@@ -424,7 +424,7 @@ fn add_own_cost(analysis: &mut Analysis, index: &StageIndex) {
         let width = |(low, high): (f64, f64)| (high / low).ln() / 2.0;
         let of_run = run.as_ref().map_or(Some(0.0), |run| run.interval.map(width));
         let factor = of_run.map(|of_run| of_run.hypot(width((cost.low, cost.high))).exp());
-        let found = Overhead {
+        let row = Overhead {
             tool,
             stage: stage.name.clone(),
             ratio,
@@ -433,9 +433,9 @@ fn add_own_cost(analysis: &mut Analysis, index: &StageIndex) {
             of_runs: run.map(|run| run.ratio),
             stated: false,
         };
-        match own.and_then(|own| analysis.overhead.get_mut(own)) {
-            Some(run) => *run = found,
-            None => analysis.overhead.push(found),
+        match at.and_then(|at| analysis.overhead.get_mut(at)) {
+            Some(run) => *run = row,
+            None => analysis.overhead.push(row),
         }
     }
 }
@@ -446,7 +446,7 @@ fn add_stated(analysis: &mut Analysis, unprofiled: &[(String, Ns)]) {
         let stage = analysis.stages.iter().find(|stage| stage.name == *name);
         let time = stage.and_then(|stage| Some(stage.steady.as_ref()?.time_ns));
         if let Some((tool, time)) = analysis.recorder().zip(time) {
-            analysis.overhead.retain(|own| own.tool != tool || own.stage != *name);
+            analysis.overhead.retain(|row| row.tool != tool || row.stage != *name);
             let (stage, ratio) = (name.clone(), time as f64 / *ns as f64);
             analysis.overhead.push(Overhead {
                 tool,
@@ -467,8 +467,8 @@ fn add_limits(analysis: &mut Analysis) {
     let overhead: Vec<(String, f64)> = analysis.timeline_overhead().map(ratio).collect();
     for stage in &mut analysis.stages {
         stage.limit = Some(verdict(stage).label);
-        let own = overhead.iter().find(|(name, ratio)| *name == stage.name && *ratio > 0.0);
-        if let (Some(steady), Some((_, ratio))) = (&mut stage.steady, own) {
+        let row = overhead.iter().find(|(name, ratio)| *name == stage.name && *ratio > 0.0);
+        if let (Some(steady), Some((_, ratio))) = (&mut stage.steady, row) {
             steady.unprofiled_ns = Some((steady.time_ns as f64 / ratio).round() as Ns);
         }
         stage.share_with_warm();
@@ -501,8 +501,8 @@ fn add_corrected(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageInde
     };
     let replay = Replay::new(inputs.trace, &index.launches().call_of_op);
     for (at, stage) in analysis.stages.iter_mut().enumerate() {
-        let own = overhead.iter().find(|own| own.stage == stage.name);
-        match correct(&replay, index, (at, stage), own, measure) {
+        let cost = overhead.iter().find(|row| row.stage == stage.name);
+        match correct(&replay, index, (at, stage), cost, measure) {
             Ok(corrected) => stage.corrected = Some(corrected),
             Err(why) => {
                 let about = About::Other(format!("stages.{}.corrected", stage.name));
@@ -533,9 +533,9 @@ fn other_work(trace: &Trace, index: &StageIndex, gaps: &LaunchGaps) -> Option<Ot
     let ranges = ranges.iter().map(|range| (range.start, range.end, range.thread, range.name));
     let operators = (0..operators.len())
         .map(|at| (operators.start[at], operators.end[at], operators.thread[at], operators.name[at]));
-    let around = ranges.chain(operators).filter(|(start, end, own, _)| {
+    let around = ranges.chain(operators).filter(|(start, end, on, _)| {
         let length = end - start;
-        own == thread && (*start..*end).contains(&middle) && (ns / 2..=ns.saturating_mul(4)).contains(&length)
+        on == thread && (*start..*end).contains(&middle) && (ns / 2..=ns.saturating_mul(4)).contains(&length)
     });
     let within = around.min_by_key(|(start, end, ..)| end - start);
     let within = within.map(|(.., name)| trace.names.get(name).to_owned());
@@ -568,8 +568,7 @@ fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send
 /// Explains why there are no kernels, or what the times of measured launches are.
 fn kernels_reason(inputs: &Inputs<'_>, kernels: &[Kernel], graphs: &[GraphRow]) -> Option<Reason> {
     let in_kernels: i64 = kernels.iter().map(|kernel| kernel.total_ns).sum();
-    let in_graphs: i64 = graphs.iter().map(|graph| graph.total_ns).sum();
-    let launches: u64 = graphs.iter().map(|graph| graph.launches).sum();
+    let (launches, in_graphs) = GraphRow::sum(graphs);
     let why: Cow<'_, str> = match (inputs.from, kernels.is_empty()) {
         (KernelOrigin::Counters, false) => {
             "the times are those of single launches as ncu measured them, not of a run of the program".into()
@@ -646,20 +645,20 @@ fn no_stages(inputs: &Inputs<'_>) -> String {
 
 /// Describes the serving engine: by the names of its steps, else by the account of the program.
 fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Option<EngineInfo> {
-    let own = program.and_then(|account| account.engine.as_ref());
-    let own_name = own.and_then(|engine| engine.name.as_deref());
+    let stated = program.and_then(|account| account.engine.as_ref());
+    let stated_name = stated.and_then(|engine| engine.name.as_deref());
     let timeline = trace.sources.iter().find(|source| source.format.is_timeline());
     let range_word = timeline.map_or("range", |source| source.format.facts().range_word);
     let (name, told_by) = match index.engine() {
         Some(engine) if index.phases_told_by().is_some() => (engine.name, "frames"),
         Some(engine) => (engine.name, range_word),
-        None => (own_name?, "account"),
+        None => (stated_name?, "account"),
     };
-    let own = own.filter(|_| own_name == Some(name));
+    let stated = stated.filter(|_| stated_name == Some(name));
     Some(EngineInfo {
         name: name.to_owned(),
-        version: own.and_then(|engine| engine.version.clone()),
-        parallelism: own.and_then(|engine| engine.parallelism.clone()),
+        version: stated.and_then(|engine| engine.version.clone()),
+        parallelism: stated.and_then(|engine| engine.parallelism.clone()),
         told_by: told_by.to_owned(),
         phases_told_by: index.phases_told_by().map(str::to_owned),
     })

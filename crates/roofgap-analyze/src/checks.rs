@@ -20,17 +20,17 @@ const MOST_NAMED: usize = 16;
 
 /// Declares the violated checks of an analysis as a loss, in place of an earlier one.
 pub fn declare(analysis: &mut Analysis) {
-    let found = violations(analysis);
+    let violated = violations(analysis);
     #[cfg(test)]
-    assert!(found.is_empty(), "{found:#?}");
+    assert!(violated.is_empty(), "{violated:#?}");
     let kind = LossKind::Inconsistent;
     analysis.losses.retain(|loss| loss.id != kind.id());
-    if found.is_empty() {
+    if violated.is_empty() {
         return;
     }
-    let count = found.len() as u64;
+    let count = violated.len() as u64;
     let message = |text: String| LossMessage { text, count: 1 };
-    let messages = found.into_iter().take(MOST_NAMED).map(message).collect();
+    let messages = violated.into_iter().take(MOST_NAMED).map(message).collect();
     analysis.losses.insert(0, LossInfo::new(kind, count, messages));
 }
 
@@ -51,7 +51,7 @@ pub fn violations(analysis: &Analysis) -> Vec<String> {
         let part = if finding.id == "step-tail" { stage } else { stage.map(Stage::warm) };
         checks.of_finding(finding, part, &analysis.totals);
     }
-    checks.found
+    checks.list
 }
 
 /// Checks of an analysis, and those that it violates.
@@ -59,12 +59,12 @@ pub fn violations(analysis: &Analysis) -> Vec<String> {
 struct Checks {
     /// Stage, kernel or finding that is checked.
     about: String,
-    found: Vec<String>,
+    list: Vec<String>,
 }
 
 impl Checks {
     fn fail(&mut self, what: String) {
-        self.found.push(format!("{}: {what}", self.about));
+        self.list.push(format!("{}: {what}", self.about));
     }
 
     /// Checks that a time is at most another one.
@@ -200,8 +200,8 @@ impl Checks {
         let all = idle.launch_ns + idle.sync_ns + idle.copy_ns + outside;
         let listed: i64 = stage.host.iter().map(|row| row.self_ns).sum();
         if host.idle_ns != all || listed + host.others_ns + host.unknown_ns != all {
-            let (all, own, listed) = (time(all), time(host.idle_ns), time(listed));
-            self.fail(format!("idle time of {all} by function: {own} in all, {listed} of it listed"));
+            let (all, explained, listed) = (time(all), time(host.idle_ns), time(listed));
+            self.fail(format!("idle time of {all} by function: {explained} in all, {listed} of it listed"));
         }
     }
 
@@ -289,8 +289,8 @@ impl Checks {
         let whole = stage.map_or(totals.kernel_ns, Stage::elapsed_ns);
         self.at_most(("a saving", finding.bound_ns), ("the time", whole));
         self.share("its saving", Some(finding.bound_pct));
-        let own = stage.map_or(totals.kernel_ns, Stage::own_ns);
-        let pct = 100.0 * finding.bound_ns as f64 / own.max(1) as f64;
+        let time = stage.map_or(totals.kernel_ns, Stage::own_ns);
+        let pct = 100.0 * finding.bound_ns as f64 / time.max(1) as f64;
         if (pct - finding.bound_pct).abs() > ROUNDING_PCT {
             self.fail(format!("a saving of {pct:.1} % is stated as {:.1} %", finding.bound_pct));
         }
@@ -319,9 +319,10 @@ impl Checks {
                 let whole = ("all of its time", whole.saturating_mul(devices).max(kernels));
                 self.about_at_most((key, value as i64), whole, whole.1 / 1_000 + 1_000);
             }
-            let own = stage.and_then(|stage| same_number(stage, key));
-            if let Some(own) = own.filter(|own| (own - value).abs() > own.abs() / 100.0 + 1.0) {
-                self.fail(format!("{key} is {value:.1} in the finding and {own:.1} in the stage"));
+            let number = stage.and_then(|stage| same_number(stage, key));
+            if let Some(number) = number.filter(|number| (number - value).abs() > number.abs() / 100.0 + 1.0)
+            {
+                self.fail(format!("{key} is {value:.1} in the finding and {number:.1} in the stage"));
             }
         }
         self.of_one_kind(finding, stage);

@@ -28,15 +28,15 @@ pub enum ModelShare {
 /// Describes the rank of a capture: that of the trace; without one, `named`, which the file name tells. `None` without either.
 pub fn of_capture(trace: &Trace, analysis: &Analysis, named: Option<u32>) -> Option<RankInfo> {
     let job = trace.distributed.as_ref();
-    let own = job.and_then(|job| job.rank);
+    let stated = job.and_then(|job| job.rank);
     let sum = |of: fn(&CommunicationRow) -> i64| analysis.communication.iter().map(of).sum();
     let idle = analysis.stages.iter().filter_map(|stage| stage.idle);
     Some(RankInfo {
-        rank: own.or(named)?,
+        rank: stated.or(named)?,
         world_size: job.and_then(|job| job.world_size),
         host: trace.host.clone(),
         devices: trace.used_devices().iter().map(|device| device.number).collect(),
-        told_by: if own.is_some() { "trace" } else { "file_name" }.to_owned(),
+        told_by: if stated.is_some() { "trace" } else { "file_name" }.to_owned(),
         sources: trace.sources.iter().map(|source| source.path.clone()).collect(),
         kernel_count: analysis.totals.kernel_count,
         kernel_ns: analysis.totals.kernel_ns,

@@ -61,8 +61,8 @@ pub enum Keeps {
     Flops,
     /// The bytes, with other FLOPs: the compute roof does not hold.
     Bytes,
-    /// Less of both.
-    Less,
+    /// Less of both: neither of these roofs holds.
+    Neither,
 }
 
 impl StageRoofs {
@@ -220,9 +220,9 @@ fn single_kernels(trace: &Trace, shaped: &[&ShapedOperator], index: &StageIndex)
         if is_before(after) || after.checked_sub(1).is_some_and(|last| !is_before(last)) {
             after = shaped.partition_point(|op| (op.thread, op.start) <= at);
         }
-        let is_around = |found: &usize| shaped[*found].thread == at.0 && shaped[*found].end >= at.1;
-        if let Some(found) = after.checked_sub(1).filter(is_around) {
-            kernels[found] = (kernels[found].0 + 1, row);
+        let is_around = |kernel: &usize| shaped[*kernel].thread == at.0 && shaped[*kernel].end >= at.1;
+        if let Some(kernel) = after.checked_sub(1).filter(is_around) {
+            kernels[kernel] = (kernels[kernel].0 + 1, row);
         }
     }
     let single = kernels.iter().enumerate().filter(|(_, (count, _))| *count == 1);

@@ -2,7 +2,7 @@
 
 use crate::names::Family;
 use crate::numbers::{all_counted, count, counted, size, time};
-use crate::result::{CopyKind, HostKind, Idle, Stage, results};
+use crate::result::{CopyKind, GraphRow, HostKind, Idle, Stage, results};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -195,8 +195,8 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let queued_ns = stage.outside().queued_ns;
     let foreign = stage.each_device(stage.foreign_ns()) as f64 / elapsed;
     let queued = queued_ns as f64 / elapsed;
-    let own = stage.busy_share().unwrap_or(0.0);
-    let share = (own + foreign + queued).min(1.0_f64.max(own));
+    let of_stage = stage.busy_share().unwrap_or(0.0);
+    let share = (of_stage + foreign + queued).min(1.0_f64.max(of_stage));
     let time = spoken_time(stage);
     let causes = causes(stage, busy, idle);
     let exposed = stage.exposed_communication_ns();
@@ -209,11 +209,11 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let second =
         causes.into_iter().filter(|c| (c.1, c.2) != (label, cause) && c.1 != StageLimit::Communication);
     let second = second.max_by_key(|c| c.0).filter(|c| of_lost(c.0) >= LEAST_SECOND_PCT);
-    if queued_ns > ns && queued > own {
+    if queued_ns > ns && queued > of_stage {
         let why = format!(
             "the GPU works on what came before the stage for {:.1} % of {time}, and on the stage for {:.1} %",
             100.0 * queued,
-            100.0 * own
+            100.0 * of_stage
         );
         return limited(StageLimit::Queued, why);
     }
@@ -265,9 +265,8 @@ pub fn verdict(stage: &Stage) -> Verdict {
 
 /// Says that the kernels of most of the busy time were not recorded; empty where they were.
 fn mostly_graphs(stage: &Stage, busy: i64) -> String {
-    let graphs: i64 = stage.graphs.iter().map(|graph| graph.total_ns).sum();
-    let launches: u64 = stage.graphs.iter().map(|graph| graph.launches).sum();
-    match graphs > busy / 2 {
+    let (launches, ns) = GraphRow::sum(&stage.graphs);
+    match ns > busy / 2 {
         true => format!(
             ", most of that with {} launches of whole CUDA graphs; record their kernels with --cuda-graph-trace=node first",
             count(launches)
@@ -294,7 +293,7 @@ fn spoken_time(stage: &Stage) -> String {
 
 /// Says how much of the communication is waiting for other GPUs.
 fn waits(stage: &Stage) -> String {
-    match stage.communication.and_then(|own| Some((own.waiting_ns?, own.exposed_ns))) {
+    match stage.communication.and_then(|row| Some((row.waiting_ns?, row.exposed_ns))) {
         Some((waiting, exposed)) => {
             format!(
                 "; {:.0} % of that is waiting for another GPU",
@@ -302,9 +301,9 @@ fn waits(stage: &Stage) -> String {
             )
         }
         None => match stage.communication {
-            Some(own) if 2 * own.late_ns > own.exposed_ns => format!(
+            Some(row) if 2 * row.late_ns > row.exposed_ns => format!(
                 "; {:.0} % of that is in the first calls of a kind: probably waiting for the other ranks, or setting up",
-                100.0 * own.late_ns as f64 / own.exposed_ns.max(1) as f64
+                100.0 * row.late_ns as f64 / row.exposed_ns.max(1) as f64
             ),
             _ => "; one rank does not tell waiting for the others from transfer".to_owned(),
         },
@@ -354,11 +353,7 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
     let (detail, before) = (stage.idle_detail, stage.before);
     let after_launch_ns = stage.period_ns.map_or(before.after_launch_ns, |_| 0);
     let (after, host_first) = around(stage);
-    let other_launch = stage.data_loading_ns
-        + detail.cold_ns
-        + detail.host_first_ns
-        + detail.host_work_ns
-        + detail.allocation_ns;
+    let other_launch = stage.data_loading_ns + detail.host_first_ns + detail.known_ns();
     let ns_of =
         |kind| stage.host.iter().filter(move |row| row.kind == kind).map(|row| row.self_ns).sum::<i64>();
     let (slept_ns, rate_ns) = (ns_of(HostKind::Sleep), ns_of(HostKind::Rate));
@@ -466,7 +461,7 @@ fn main_copies(stage: &Stage, busy: i64) -> String {
     kinds.sort_by_key(|(_, (ns, ..))| Reverse(*ns));
     // As many kinds as it takes to have most of the time.
     let mut left = busy / 2;
-    let told = |(kind, (ns, bytes, seconds)): (CopyKind, (i64, u64, f64))| {
+    let named = |(kind, (ns, bytes, seconds)): (CopyKind, (i64, u64, f64))| {
         let rate = match seconds > 0.0 {
             true => format!(": {} at {}/s", size(bytes), size((bytes as f64 / seconds) as u64)),
             false => String::new(),
@@ -475,14 +470,14 @@ fn main_copies(stage: &Stage, busy: i64) -> String {
         left -= ns;
         is_needed.then(|| format!("{} copies{rate}", kind.as_str().replace(", ", "-").replace(' ', "-")))
     };
-    let told: Vec<String> = kinds.into_iter().filter_map(told).collect();
-    if told.is_empty() { "copies".to_owned() } else { told.join(" and ") }
+    let names: Vec<String> = kinds.into_iter().filter_map(named).collect();
+    if names.is_empty() { "copies".to_owned() } else { names.join(" and ") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{CopyRow, ForeignWork, GraphRow, Kernel, Steps};
+    use crate::result::{CopyRow, ForeignWork, Kernel, Steps};
 
     fn stage(wall: i64, projected: i64, busy: i64, idle: Idle) -> Stage {
         Stage {

@@ -23,8 +23,8 @@ pub fn devices(sets: &[CounterSet]) -> Vec<Device> {
     // A details page has no attributes of the device, but may have its number of multiprocessors.
     for device in devices.iter_mut().filter(|device| device.sms.is_none()) {
         let counted = |set: &CounterSet| {
-            let own = |launch: &&LaunchCounters| launch.device.unwrap_or_default() == device.number;
-            set.quantity(set.launches.iter().find(own)?, "launch__sm_count")
+            let is_on = |launch: &&LaunchCounters| launch.device.unwrap_or_default() == device.number;
+            set.quantity(set.launches.iter().find(is_on)?, "launch__sm_count")
         };
         device.sms = sets.iter().find_map(counted).map(|sms| sms.value as u32);
     }
@@ -137,7 +137,7 @@ fn shapes(sets: &[CounterSet], rows: &[Measured], devices: &[Device]) -> Vec<Sha
     let describe = |row: &Measured| {
         let key = (canonical(&row.row.kernel).into(), Some((row.row.grid, row.row.block)));
         let (set, launch) = first.get(&key)?;
-        let number = |name: &str| set.quantity(launch, name).map(|found| found.value as u32);
+        let number = |name: &str| set.quantity(launch, name).map(|quantity| quantity.value as u32);
         let registers = number("launch__registers_per_thread");
         let shared = number("launch__shared_mem_per_block_static")
             .zip(number("launch__shared_mem_per_block_dynamic"))

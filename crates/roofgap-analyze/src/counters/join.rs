@@ -139,11 +139,11 @@ impl<'a> Match<'a> {
             return Self { by_name_only: !named.is_empty(), kernels: of_shape(None) };
         }
         // Those of the stage; of a launch without one, those in any.
-        let own = |kernel: &&&TimelineKernel| match stage {
+        let in_stage = |kernel: &&&TimelineKernel| match stage {
             Some(_) => kernel.stage.as_deref() == stage,
             None => kernel.stage.is_some(),
         };
-        let staged: Vec<&TimelineKernel> = shaped.iter().filter(own).copied().collect();
+        let staged: Vec<&TimelineKernel> = shaped.iter().filter(in_stage).copied().collect();
         let kernels = if staged.is_empty() { shaped } else { staged };
         Self { kernels, by_name_only: false }
     }
@@ -167,7 +167,7 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
         NamedPlace::Step(name) => Some(name),
         NamedPlace::Warmup | NamedPlace::Outside => None,
     };
-    let found = Match::find(group, timeline, own_stage);
+    let matched = Match::find(group, timeline, own_stage);
     let readings =
         Readings::mean(group.samples.iter().map(|(set, _, launch)| Readings::of(set, launch)).collect());
     let blocks = group.shape.map(|(grid, _)| grid.iter().map(|n| u64::from(*n)).product());
@@ -175,13 +175,14 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
     let mut verdict = verdict(&readings, blocks, sms);
     let point = gpu.and_then(|gpu| Roofline::of(&readings, gpu));
     near_peak(&mut verdict, point.as_ref());
-    let timeline_ratio = readings.duration_ns.zip(found.median_ns()).map(|(own, other)| own / other);
-    let stage = if group.stage == NamedPlace::Outside { found.stage() } else { own_stage };
+    let timeline_ratio =
+        readings.duration_ns.zip(matched.median_ns()).map(|(measured, timed)| measured / timed);
+    let stage = if group.stage == NamedPlace::Outside { matched.stage() } else { own_stage };
     let mut reasons = vec![verdict.reason];
     reasons.extend(notes(group, &readings, point.as_ref()));
-    reasons.extend(match_note(group, &found, timeline, timeline_ratio));
+    reasons.extend(match_note(group, &matched, timeline, timeline_ratio));
     let first = group.samples.first();
-    let name = found.kernels.first().map(|kernel| &kernel.name);
+    let name = matched.kernels.first().map(|kernel| &kernel.name);
     let (grid, block) = group.shape.unwrap_or_default();
     Measured {
         row: CounterRow {
@@ -198,9 +199,9 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
         bound: verdict.bound,
         reached_pct: verdict.reached_pct,
         representative: timeline_ratio.map(|ratio| REPRESENTATIVE.contains(&ratio)),
-        matched: !found.kernels.is_empty(),
-        timeline_calls: found.kernels.iter().map(|kernel| kernel.calls).sum(),
-        timeline_total_ns: found.kernels.iter().map(|kernel| kernel.total_ns).sum(),
+        matched: !matched.kernels.is_empty(),
+        timeline_calls: matched.kernels.iter().map(|kernel| kernel.calls).sum(),
+        timeline_total_ns: matched.kernels.iter().map(|kernel| kernel.total_ns).sum(),
         advice: first.map(|(set, at, _)| advice(set, *at)).unwrap_or_default(),
         readings,
     }
@@ -233,11 +234,11 @@ fn notes(group: &Group<'_>, readings: &Readings, point: Option<&Roofline>) -> Ve
 
 fn match_note(
     group: &Group<'_>,
-    found: &Match<'_>,
+    matched: &Match<'_>,
     timeline: &Timeline,
     ratio: Option<f64>,
 ) -> Option<String> {
-    let note = match (found.kernels.is_empty(), found.by_name_only) {
+    let note = match (matched.kernels.is_empty(), matched.by_name_only) {
         _ if timeline.is_empty() => return None,
         (true, true) => "not in the timeline with this grid and block",
         (true, false) => "not in the timeline",
@@ -259,11 +260,11 @@ fn match_note(
 /// Puts beside each kernel of a table the row of its launch shape with the most time, of the table's stage.
 pub fn attach(kernels: &mut [Kernel], joined: &Joined, stage: Option<&str>) {
     let mut longest: FxHashMap<&str, &Measured> = FxHashMap::default();
-    let own = joined
+    let in_stage = joined
         .measured
         .iter()
         .filter(|measured| measured.matched && (stage.is_none() || measured.row.stage.as_deref() == stage));
-    for measured in own {
+    for measured in in_stage {
         let known = longest.entry(&measured.row.kernel).or_insert(measured);
         if measured.timeline_total_ns >= known.timeline_total_ns {
             *known = measured;
@@ -425,8 +426,8 @@ pub fn roofs(joined: &Joined, timeline: &Timeline, gpu: &GpuFacts) -> RoofSums {
         let (stage, name) = (kernel.stage.as_deref(), kernel.name.as_str());
         let Some(shape) = kernel.shape else { continue };
         // Counters without ranges do not tell the stage.
-        let found = known.get(&(stage, name, shape)).or_else(|| known.get(&(None, name, shape)));
-        if let Some(&(ns, source)) = found {
+        let time = known.get(&(stage, name, shape)).or_else(|| known.get(&(None, name, shape)));
+        if let Some(&(ns, source)) = time {
             let roof_ns = ns * kernel.calls as f64;
             let took = RoofTime { total_ns: kernel.total_ns, roof_ns, source };
             sums.add(stage, name, took);

@@ -121,9 +121,9 @@ pub(crate) fn rules(sets: &[CounterSet]) -> Vec<NcuRule> {
     let mut rows: Grouped<_, (NcuRule, FxHashSet<usize>)> = Grouped::default();
     for set in sets {
         for rule in &set.rules {
-            let found = set.launches.get(rule.launch);
+            let launch = set.launches.get(rule.launch);
             let Some((launch, result)) =
-                found.and_then(|launch| Some((launch, result(&launch.kernel, rule)?)))
+                launch.and_then(|launch| Some((launch, result(&launch.kernel, rule)?)))
             else {
                 continue;
             };

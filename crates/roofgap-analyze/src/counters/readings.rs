@@ -147,7 +147,7 @@ impl Readings {
             let rate = set.value(launch, "dram__bytes.sum.per_second", Unit::BYTE_PER_SECOND)?;
             Some(rate * duration_ns? * 1e-9)
         };
-        let sectors = |name: &str| set.quantity(launch, name).map(|found| found.value);
+        let sectors = |name: &str| set.quantity(launch, name).map(|quantity| quantity.value);
         let needed = || Some(sectors(SECTORS)? - sectors(EXCESSIVE_SECTORS)?);
         let sms = set
             .value(launch, "launch__sm_count", Unit::of(Base::Sm))
@@ -192,8 +192,8 @@ impl Readings {
     /// Returns them with another use of a part of the multiprocessors, %.
     #[cfg(test)]
     pub fn with_pipe(mut self, pipe: Pipe, pct: f64) -> Self {
-        for (own, _) in self.pipes_pct.iter_mut().zip(PIPES).filter(|(_, (own, _))| *own == pipe) {
-            *own = Some(pct);
+        for (value, _) in self.pipes_pct.iter_mut().zip(PIPES).filter(|(_, (listed, _))| *listed == pipe) {
+            *value = Some(pct);
         }
         self
     }
@@ -233,7 +233,7 @@ impl Readings {
             ..Self::default()
         };
         for (at, number) in readings.numbers().into_iter().enumerate() {
-            *number = mean(all.iter_mut().filter_map(|own| *own.numbers()[at]));
+            *number = mean(all.iter_mut().filter_map(|readings| *readings.numbers()[at]));
         }
         readings
     }
@@ -279,8 +279,8 @@ fn cache_rates(set: &CounterSet, launch: &LaunchCounters) -> Option<CacheRates> 
     let units =
         [Unit::BYTE, Unit::BYTE_PER_SECOND, Unit::per(Base::Byte, Base::Cycle), Unit::ONE, Unit::UNSTATED];
     let bytes = |name: &str| {
-        let found = units.iter().find_map(|unit| set.value(launch, name, *unit));
-        found.filter(|value| value.is_finite() && *value > 0.0)
+        let value = units.iter().find_map(|unit| set.value(launch, name, *unit));
+        value.filter(|value| value.is_finite() && *value > 0.0)
     };
     let rate = |(metric, _): (&str, &str)| bytes(&format!("{metric}.per_second"));
     let peak = |(metric, unit): (&str, &str)| {
@@ -341,7 +341,7 @@ impl Work {
     fn mean(all: &[Readings]) -> Option<Self> {
         let works: Vec<&Self> = all.iter().filter_map(|readings| readings.work.as_ref()).collect();
         let of = |work: &Self, kind: WorkKind| {
-            work.by_kind.iter().find(|(own, _)| *own == kind).map_or(0.0, |(_, flops)| *flops)
+            work.by_kind.iter().find(|(listed, _)| *listed == kind).map_or(0.0, |(_, flops)| *flops)
         };
         let kinds = works.first()?.by_kind.iter().map(|(kind, _)| *kind);
         let mean = |kind| works.iter().map(|work| of(work, kind)).sum::<f64>() / works.len() as f64;
@@ -368,7 +368,7 @@ impl Work {
     }
 
     fn add(&mut self, kind: WorkKind, flops: f64) {
-        match self.by_kind.iter_mut().find(|(own, _)| *own == kind) {
+        match self.by_kind.iter_mut().find(|(listed, _)| *listed == kind) {
             Some((_, sum)) => *sum += flops,
             None => self.by_kind.push((kind, flops)),
         }
@@ -396,8 +396,8 @@ fn tensor_count(set: &CounterSet, launch: &LaunchCounters, metric: &str) -> Opti
 /// A count over the whole launch: as such, or from its rate and the time or cycles.
 fn count(set: &CounterSet, launch: &LaunchCounters, metric: &str) -> Option<f64> {
     let get = |name: &str, rollup: &str| {
-        let found = set.quantity(launch, &format!("{name}.sum{rollup}"))?;
-        matches!(found.unit.of, Base::One | Base::Instruction | Base::Operation).then_some(found.value)
+        let quantity = set.quantity(launch, &format!("{name}.sum{rollup}"))?;
+        matches!(quantity.unit.of, Base::One | Base::Instruction | Base::Operation).then_some(quantity.value)
     };
     let quarter = metric.replacen("sm__", "smsp__", 1);
     if let Some(sum) = get(metric, "").or_else(|| get(&quarter, "")) {
@@ -472,9 +472,9 @@ pub fn verdict(readings: &Readings, blocks: Option<u64>, sms: Option<u64>) -> Ve
     let none = |reason: String| Verdict { bound: None, reached_pct: None, reason };
     // ncu counts L1 with half of its use in that of all memory on some GPUs (Turing). A few blocks do not fill all of them.
     let fills = blocks.zip(sms).is_some_and(|(blocks, sms)| blocks >= 4 * sms);
-    let is_half = |own: f64, whole: f64| fills && own >= FULL_PCT && (own - 2.0 * whole).abs() < HALF_PCT;
-    let least = |own: f64, whole: f64| if is_half(own, whole) { own } else { own.min(whole) };
-    let l1 = readings.l1_pct.map(|own| readings.memory_pct.map_or(own, |whole| least(own, whole)));
+    let is_half = |part: f64, whole: f64| fills && part >= FULL_PCT && (part - 2.0 * whole).abs() < HALF_PCT;
+    let least = |part: f64, whole: f64| if is_half(part, whole) { part } else { part.min(whole) };
+    let l1 = readings.l1_pct.map(|part| readings.memory_pct.map_or(part, |whole| least(part, whole)));
     let levels = [(Bound::Dram, readings.dram_pct), (Bound::L2, readings.l2_pct), (Bound::L1, l1)];
     let known: Vec<(Bound, f64)> = levels.iter().filter_map(|(bound, pct)| Some((*bound, (*pct)?))).collect();
     let busiest = known.iter().map(|(_, pct)| *pct).fold(f64::NEG_INFINITY, f64::max);
@@ -491,7 +491,7 @@ pub fn verdict(readings: &Readings, blocks: Option<u64>, sms: Option<u64>) -> Ve
     };
     let seen = shares(readings);
     // L1 may show more than what the verdict says of everything, while it is active.
-    let overall = match readings.l1_pct.is_some_and(|own| own >= NEAR_ROOF_PCT) {
+    let overall = match readings.l1_pct.is_some_and(|pct| pct >= NEAR_ROOF_PCT) {
         true => " over the whole kernel",
         false => "",
     };

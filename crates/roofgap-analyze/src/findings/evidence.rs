@@ -293,7 +293,13 @@ const QUEUED_GAP_NS: Ns = 5_000;
 
 impl Lane {
     /// Goes on with the run by a kernel, or ends it.
-    fn add(&mut self, link: Link, name: Option<NameId>, (start, end): (Ns, Ns), found: &mut StageEvidence) {
+    fn add(
+        &mut self,
+        link: Link,
+        name: Option<NameId>,
+        (start, end): (Ns, Ns),
+        evidence: &mut StageEvidence,
+    ) {
         self.after_fills += u64::from(self.is_fill && link != Link::Fill);
         self.is_fill = link == Link::Fill;
         let gap = self.last_end.map_or(0, |last| start - last);
@@ -330,7 +336,7 @@ impl Lane {
             Some((before, after)) => {
                 let ns = run.ns + before + after;
                 next = None;
-                found.attention.add(ChainUse {
+                evidence.attention.add(ChainUse {
                     kernels: run.kernels + 2,
                     ns,
                     beyond_longest_ns: ns - longest_ns.max(before).max(after),
@@ -343,7 +349,7 @@ impl Lane {
             // One kernel that follows itself again and again is an iteration, as of a stencil or a benchmark.
             None if run.kernels > MOST_FUSED && !self.differs => {}
             None if run.kernels >= LEAST_CHAIN => {
-                found.chains.add(ChainUse { beyond_longest_ns: run.ns - run.beyond_longest_ns, ..run });
+                evidence.chains.add(ChainUse { beyond_longest_ns: run.ns - run.beyond_longest_ns, ..run });
             }
             None => {}
         }
@@ -492,7 +498,7 @@ struct Collector {
     /// Time in which any device computed.
     any_compute: Coverage,
     copy_streams: FxHashSet<(u16, u32)>,
-    found: StageEvidence,
+    evidence: StageEvidence,
     talks: u64,
 }
 
@@ -548,7 +554,7 @@ impl Collector {
                 let memory = transfer.map(|t| t.memory).unwrap_or_default();
                 let host = |kind| matches!(kind, MemoryKind::Pageable | MemoryKind::Pinned);
                 if host(memory.0) || host(memory.1) {
-                    let copies = &mut self.found.host_copies;
+                    let copies = &mut self.evidence.host_copies;
                     copies.count += 1;
                     copies.to_host += u64::from(host(memory.1));
                     let bytes = transfer.map_or(0, |t| t.bytes);
@@ -565,7 +571,7 @@ impl Collector {
                 }
             }
             OpKind::Set => {
-                let (count, ns) = &mut self.found.memsets;
+                let (count, ns) = &mut self.evidence.memsets;
                 (*count, *ns) = (*count + 1, *ns + end - start);
                 self.lane(op);
             }
@@ -590,7 +596,7 @@ impl Collector {
     /// Tells whether compute times matter: there is something to overlap with them, or several devices share the work.
     fn needs_compute(&self) -> bool {
         let several = self.lanes.items.windows(2).any(|pair| pair[0].device != pair[1].device);
-        self.talks > 0 || self.found.host_copies.count > 0 || several
+        self.talks > 0 || self.evidence.host_copies.count > 0 || several
     }
 
     /// Adds up the time in which the device computed, after all operations were added.
@@ -623,7 +629,7 @@ impl Collector {
     /// Goes on with the run of a stream, or ends it.
     fn chain(&mut self, op: Op, link: Link) {
         let at = self.lane(op);
-        self.lanes.items[at].add(link, Some(op.name), (op.start, op.end), &mut self.found);
+        self.lanes.items[at].add(link, Some(op.name), (op.start, op.end), &mut self.evidence);
     }
 
     /// Iterates over the devices that compute.
@@ -637,27 +643,27 @@ impl Collector {
     fn slowness(&self, device: u16) -> f64 {
         let (mut own_ns, mut usual_ns) = (0.0, 0.0);
         let mut each: Vec<(f64, f64)> = Vec::new();
-        for ((name, shape, _), own) in self.shapes().filter(|((.., on), _)| *on == device) {
+        for ((name, shape, _), sum) in self.shapes().filter(|((.., on), _)| *on == device) {
             let at = |on: u16| self.shapes.positions.get(&(name, shape, on));
             let devices = self.computing().filter_map(|(on, ..)| Some(&self.shapes.items[*at(on)?]));
-            let (calls, ns) = devices.fold((0, 0), |(calls, ns), sum| (calls + sum.calls, ns + sum.ns));
-            let usual = own.calls as f64 * ns as f64 / calls.max(1) as f64;
-            each.push((own.ns as f64, own.ns as f64 / usual));
-            own_ns += own.ns as f64;
+            let (calls, ns) = devices.fold((0, 0), |(calls, ns), one| (calls + one.calls, ns + one.ns));
+            let usual = sum.calls as f64 * ns as f64 / calls.max(1) as f64;
+            each.push((sum.ns as f64, sum.ns as f64 / usual));
+            own_ns += sum.ns as f64;
             usual_ns += usual;
         }
         let ratio = own_ns / usual_ns;
         each.retain(|(ns, _)| ns * MATTERS >= own_ns);
-        let alike = each.len() > 1 && each.iter().all(|(_, own)| (own / ratio - 1.0).abs() <= ALIKE);
+        let alike = each.len() > 1 && each.iter().all(|(_, other)| (other / ratio - 1.0).abs() <= ALIKE);
         if CLOCKS.contains(&ratio) || alike { ratio } else { 1.0 }
     }
 
     fn finish(mut self, trace: &Trace, kinds: &mut Kinds) -> StageEvidence {
         for lane in &mut self.lanes.items {
-            lane.add(Link::Other, None, (0, 0), &mut self.found);
+            lane.add(Link::Other, None, (0, 0), &mut self.evidence);
         }
-        let mut found = self.found.clone();
-        found.host_copies.streams = self.copy_streams.len();
+        let mut evidence = self.evidence.clone();
+        evidence.host_copies.streams = self.copy_streams.len();
         if self.needs_compute() {
             let length = |set: fn(&DeviceTimes) -> &IntervalSet| {
                 self.devices.iter().map(|times| set(times).length()).sum::<Ns>()
@@ -671,23 +677,23 @@ impl Collector {
                     let hidden = time.beside_talk.ns;
                     (times.talk.length() - hidden).min(time.all.ns - hidden)
                 });
-                found.communication = Some(CommunicationUse {
+                evidence.communication = Some(CommunicationUse {
                     count: self.talks,
                     ns,
                     exposed_ns: ns - hidden(|time| time.beside_talk.ns),
                     hideable_ns: hideable.sum(),
                 });
             }
-            found.host_copies.ns = length(|times| &times.copies);
-            found.host_copies.exposed_ns = found.host_copies.ns - hidden(|time| time.beside_copies.ns);
+            evidence.host_copies.ns = length(|times| &times.copies);
+            evidence.host_copies.exposed_ns = evidence.host_copies.ns - hidden(|time| time.beside_copies.ns);
             let uses = self.computing().map(|(device, _, time)| DeviceUse {
                 number: trace.devices.get(usize::from(device)).map_or(0, |device| device.number),
                 compute_ns: time.all.ns,
                 load_ns: (time.beside_others.ns as f64 / self.slowness(device)) as Ns,
             });
-            found.devices = uses.collect();
-            found.devices.sort_by_key(|device| device.number);
-            found.any_device_ns = (found.devices.len() > 1).then_some(self.any_compute.ns);
+            evidence.devices = uses.collect();
+            evidence.devices.sort_by_key(|device| device.number);
+            evidence.any_device_ns = (evidence.devices.len() > 1).then_some(self.any_compute.ns);
         }
         let mut shapes: Vec<ShapeUse> = self
             .shapes()
@@ -713,8 +719,8 @@ impl Collector {
         shapes.sort_by(|a, b| {
             b.total_ns.cmp(&a.total_ns).then_with(|| (&a.name, a.blocks).cmp(&(&b.name, b.blocks)))
         });
-        found.shapes = shapes;
-        found
+        evidence.shapes = shapes;
+        evidence
     }
 }
 
@@ -746,16 +752,16 @@ pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<
             if collector.needs_shared() {
                 members().for_each(|op| collector.add_shared(op));
             }
-            let mut found = collector.finish(trace, &mut kinds);
-            found.paging = paging(trace, &of_stage);
-            found.stage = index.name(stage).to_owned();
-            found.syncs = syncs(trace, index.spans(stage));
+            let mut evidence = collector.finish(trace, &mut kinds);
+            evidence.paging = paging(trace, &of_stage);
+            evidence.stage = index.name(stage).to_owned();
+            evidence.syncs = syncs(trace, index.spans(stage));
             let calls = index.contexts().of_call.iter().zip(&trace.calls.class);
             let graphs = calls.filter(|(context, class)| {
                 **class == CallClass::GraphLaunch && index.instance_of_context(stage, **context).is_some()
             });
-            found.graph_launches = graphs.count() as u64;
-            found
+            evidence.graph_launches = graphs.count() as u64;
+            evidence
         })
         .collect()
 }
@@ -817,7 +823,7 @@ fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {
     let anywhere = IntervalSet::of(unmarked.map(|span| (span.start, span.end)).collect());
     let steps = by_thread(&spans.steps);
     let calls = &trace.calls;
-    let mut found = SyncUse::default();
+    let mut syncs = SyncUse::default();
     let mut names: FxHashMap<NameId, u64> = FxHashMap::default();
     let mut in_steps = 0;
     let columns = calls.class.iter().zip(&calls.thread).zip(&calls.start).zip(&calls.end).zip(&calls.name);
@@ -829,18 +835,18 @@ fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {
             lists.get(thread).is_some_and(|union| union.encloses(*start, *end))
         };
         if within(&stage) || anywhere.encloses(*start, *end) {
-            found.count += 1;
-            found.ns += end - start;
+            syncs.count += 1;
+            syncs.ns += end - start;
             *names.entry(*name).or_default() += 1;
             in_steps += u64::from(within(&steps));
         }
     }
-    found.inside = if spans.steps.is_empty() {
-        found.count.saturating_sub(spans.instances.len() as u64)
+    syncs.inside = if spans.steps.is_empty() {
+        syncs.count.saturating_sub(spans.instances.len() as u64)
     } else {
         in_steps
     };
     let most = names.into_iter().max_by_key(|(name, count)| (*count, std::cmp::Reverse(*name)));
-    found.most_common = most.map(|(name, _)| trace.names.get(name).to_owned());
-    found
+    syncs.most_common = most.map(|(name, _)| trace.names.get(name).to_owned());
+    syncs
 }

@@ -108,8 +108,10 @@ pub(crate) fn add_of_job(analysis: &mut Analysis, waited_ns: &FxHashMap<String, 
     for stage in &mut analysis.stages {
         let waiting = waited(&stage.name);
         let views = std::iter::once(&mut stage.communication);
-        for own in views.chain(stage.warm.iter_mut().map(|warm| &mut warm.communication)).flatten() {
-            own.waiting_ns = waiting.map(|ns| ns.clamp(0, own.exposed_ns)).or(own.waiting_ns);
+        for communication in views.chain(stage.warm.iter_mut().map(|warm| &mut warm.communication)).flatten()
+        {
+            communication.waiting_ns =
+                waiting.map(|ns| ns.clamp(0, communication.exposed_ns)).or(communication.waiting_ns);
         }
     }
     rules::without_waits(&analysis.stages, waited, &mut analysis.findings);
@@ -147,18 +149,21 @@ fn run<'a>(
         let counted = !inputs.counters.is_empty();
         let known = stage.idle.is_none() || verdict(stage).label != StageLimit::NotMeasured;
         let judges = |needs| needs == Needs::Counters && counted || known && !is_too_little(stage);
-        let mut found = Vec::new();
+        let mut of_stage = Vec::new();
         for rule in RULES.iter().filter(|rule| has(rule.needs) && judges(rule.needs)) {
             let view =
                 View { rule, inputs, stage, evidence, roofs, program: &program, short_names: &short_names };
-            found.extend(rule.find(&view));
+            of_stage.extend(rule.find(&view));
         }
-        drop_small_gaps(stage, &mut found);
+        drop_small_gaps(stage, &mut of_stage);
         // What is known of a kernel says more than that it is above its roof.
-        let of_kernels = found.iter().filter(|other| other.id != rules::ABOVE_ROOF && is_of_kernels(other));
+        let of_kernels =
+            of_stage.iter().filter(|other| other.id != rules::ABOVE_ROOF && is_of_kernels(other));
         let named: Vec<_> = of_kernels.map(|other| kernel_of(other, &short_names)).collect();
-        found.retain(|own| own.id != rules::ABOVE_ROOF || !named.contains(&kernel_of(own, &short_names)));
-        findings.extend(found);
+        of_stage.retain(|finding| {
+            finding.id != rules::ABOVE_ROOF || !named.contains(&kernel_of(finding, &short_names))
+        });
+        findings.extend(of_stage);
     }
     findings
 }
@@ -178,14 +183,15 @@ fn is_of_kernels(finding: &Finding) -> bool {
 const CLEARLY_MORE: f64 = 1.5;
 
 /// Drops the findings about gaps that are too small for a limit, unless they are clearly the largest.
-fn drop_small_gaps(stage: &Stage, found: &mut Vec<Finding>) {
+fn drop_small_gaps(stage: &Stage, list: &mut Vec<Finding>) {
     let is_small = |finding: &Finding| {
-        let own = finding.terms.iter().filter(|term| !term.what.starts_with(rule::NOT_BELOW));
-        let gap = rule::percent(own.map(|term| term.ns).fold(0, i64::saturating_add), stage.elapsed_ns());
+        let terms = finding.terms.iter().filter(|term| !term.what.starts_with(rule::NOT_BELOW));
+        let gap = rule::percent(terms.map(|term| term.ns).fold(0, i64::saturating_add), stage.elapsed_ns());
         rules::GAPS.contains(&finding.id.as_str()) && gap < LEAST_GAP_PCT
     };
-    let others = found.iter().filter(|finding| !is_small(finding)).map(|own| own.bound_ns).max().unwrap_or(0);
-    found.retain(|finding| !is_small(finding) || finding.bound_ns as f64 > CLEARLY_MORE * others as f64);
+    let others =
+        list.iter().filter(|finding| !is_small(finding)).map(|finding| finding.bound_ns).max().unwrap_or(0);
+    list.retain(|finding| !is_small(finding) || finding.bound_ns as f64 > CLEARLY_MORE * others as f64);
 }
 
 /// Share of the most likely saving of its cause from which on a rule that comes first in the table is the one to act on: it is more
@@ -210,8 +216,8 @@ fn ranked(mut findings: Vec<Finding>, short_names: &ShortNames) -> Vec<Finding> 
     let causes: Vec<_> = findings.iter().map(cause).collect();
     let leaders: Vec<usize> = causes
         .iter()
-        .map(|own| {
-            let same = || (0..findings.len()).filter(|at| causes[*at] == *own);
+        .map(|cause| {
+            let same = || (0..findings.len()).filter(|at| causes[*at] == *cause);
             let most = same().map(|at| likely_ns(&findings[at])).fold(0.0, f64::max);
             let close = same().filter(|at| likely_ns(&findings[*at]) >= SPECIFIC_SHARE * most);
             close.min_by_key(|at| position(&findings[*at])).unwrap_or(0)

@@ -77,8 +77,8 @@ impl Program {
             analysis.kernels.iter().filter(|kernel| is(&kernel.name)).map(|kernel| kernel.total_ns).sum()
         };
         let operator_ns = |with: &[&str]| {
-            let own = analysis.operators.iter().filter(|operator| begins(&operator.name, with));
-            own.filter_map(|operator| operator.total_gpu_ns).max().unwrap_or(0)
+            let named = analysis.operators.iter().filter(|operator| begins(&operator.name, with));
+            named.filter_map(|operator| operator.total_gpu_ns).max().unwrap_or(0)
         };
         let engine = Engine::of_analysis(analysis.engine.as_ref());
         let generates = |kind| matches!(kind, StageKind::Prefill | StageKind::Decode | StageKind::Mixed);

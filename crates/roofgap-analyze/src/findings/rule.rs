@@ -6,18 +6,20 @@ use super::program::Program;
 use super::rules::RULES;
 use crate::counters::Measured;
 use crate::names::{Family, ShortNames, is_initialisation};
+use crate::numbers;
 use crate::result::{BoundTerm, Confidence, Finding, Stage};
 use crate::roof::{Keeps, StageRoofs};
 use crate::sections;
 use crate::timeline::IdleCause;
 use serde_json::Value;
+use std::fmt::Display;
 
 /// The explanations: a section for each rule, with a part under each title, whose text is one line.
 pub(super) const TEXT: &str = include_str!("../../texts/findings.md");
 
 /// Returns the text under a title; empty where there is none.
 fn section(text: &'static str, mark: &'static str, title: &str) -> &'static str {
-    sections(text, mark).find(|(found, _)| *found == title).map_or("", |(_, body)| body)
+    sections(text, mark).find(|(name, _)| *name == title).map_or("", |(_, body)| body)
 }
 
 /// A kind of finding: its explanation, and the function that looks at a stage.
@@ -33,7 +35,7 @@ pub struct Rule {
     pub computed: &'static str,
     /// Ways to fix it.
     pub fix: &'static str,
-    /// Fixed actions of its findings, by the case that they are for.
+    /// Actions of its findings by the case that they are for, with `{}` for what differs.
     pub(super) actions: Vec<(&'static str, &'static str)>,
     /// Observation that would disprove it.
     pub disproof: &'static str,
@@ -210,6 +212,16 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Returns a sum over the devices of the stage, in % of its time.
+    pub(super) fn pct(&self, ns: i64) -> f64 {
+        percent(self.stage.each_device(ns), self.stage.elapsed_ns())
+    }
+
+    /// Returns a sum over the devices of the stage as a mean, in words.
+    pub(super) fn time(&self, ns: i64) -> String {
+        numbers::time(self.stage.each_device(ns))
+    }
+
     /// Begins a finding whose bound is the sum of these times of the stage.
     pub(super) fn saves(&self, terms: &[(&str, i64)]) -> FindingBuilder {
         FindingBuilder::new(self.rule, self.stage, self.roofs, terms)
@@ -297,6 +309,13 @@ impl FindingBuilder {
         self.0.action = action.into();
         Some(self.0)
     }
+}
+
+/// Puts values where a text has `{}`, in order.
+pub(super) fn fill(text: &str, values: &[&dyn Display]) -> String {
+    let mut parts = text.split("{}");
+    let first = parts.next().unwrap_or_default().to_owned();
+    values.iter().zip(parts).fold(first, |text, (value, part)| format!("{text}{value}{part}"))
 }
 
 /// Returns `part` in % of `whole`.

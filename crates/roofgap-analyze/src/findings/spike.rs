@@ -56,8 +56,8 @@ pub fn spikes(meter: &StageMeter<'_>, stage: usize, tail: Option<Tail>) -> Vec<S
     let begin = meter.index.span().map_or(0, |span| span.0);
     let spike = |at: usize| {
         let (step, excess) = (&periods.each[at], excess(&at));
-        let found = causes.times(step).and_then(|times| causes.main(step, &times, &usual));
-        let part = found.clone().filter(|part| 2 * part.ns >= excess).unwrap_or_default();
+        let main = causes.times(step).and_then(|times| causes.main(step, &times, &usual));
+        let part = main.clone().filter(|part| 2 * part.ns >= excess).unwrap_or_default();
         Spike {
             step: at as u64 + 1,
             start_ns: step.span.map(|span| span.0 - begin),
@@ -81,7 +81,7 @@ fn explained(periods: &StepPeriods) -> Vec<Ns> {
     };
     let (time, tokens, threads) =
         (middle(|step| step.time_ns as f64), middle(|step| step.tokens), middle(|step| step.threads));
-    let ratio = |own: f64, middle: f64| if middle > 0.0 { own / middle } else { 1.0 };
+    let ratio = |part: f64, middle: f64| if middle > 0.0 { part / middle } else { 1.0 };
     let most = |step: &StepPeriod| {
         let more = ratio(step.tokens, tokens).max(ratio(step.threads, threads)).max(1.0);
         (2.0 * time * more) as Ns
@@ -264,14 +264,14 @@ impl<'a> Causes<'a> {
             median(&mut usual.iter().map(of).collect::<Vec<Ns>>()).unwrap_or(0)
         };
         let beyond =
-            |part: &Part| Part { ns: part.ns - middle(&|own| own.of_cause(part.cause)), ..part.clone() };
+            |part: &Part| Part { ns: part.ns - middle(&|times| times.of_cause(part.cause)), ..part.clone() };
         let mut parts: Vec<Part> = times.parts.iter().map(beyond).collect();
         let mut kernels = Part { cause: SpikeCause::SlowKernels, ..Part::default() };
         let mut talks = Part { cause: SpikeCause::LateRank, ..Part::default() };
         let mut alone = false;
         for (name, (all, longest)) in &times.kernels {
-            let of_name = |own: &StepTimes| own.kernels.get(name).copied().unwrap_or_default();
-            let ns = all - middle(&|own| of_name(own).0);
+            let of_name = |times: &StepTimes| times.kernels.get(name).copied().unwrap_or_default();
+            let ns = all - middle(&|times| of_name(times).0);
             let text = self.trace().names.get(*name);
             let is_talk = family(text) == Family::Communication;
             let part = if is_talk { &mut talks } else { &mut kernels };
@@ -279,7 +279,7 @@ impl<'a> Causes<'a> {
             if ns > part.most_ns || ns == part.most_ns && text < &part.what[..] {
                 (part.what, part.most_ns) = (text.to_owned(), ns);
                 if !is_talk {
-                    alone = *longest > FAR_LONGER * middle(&|own| of_name(own).1) && 2 * longest >= ns;
+                    alone = *longest > FAR_LONGER * middle(&|times| of_name(times).1) && 2 * longest >= ns;
                 }
             }
         }

@@ -121,8 +121,8 @@ impl<'t> HostJoin<'t> {
                 false => around.filter(|around| around.plumbing).and_then(|around| around.class),
             };
             let plumbing = is_plumbing(function, file) || function.starts_with(MODULE);
-            let own = (node != ROOT && !plumbing && !file.is_empty()).then_some(node);
-            places.push(Place { class, site: own.or(around.and_then(|around| around.site)), plumbing });
+            let site = (node != ROOT && !plumbing && !file.is_empty()).then_some(node);
+            places.push(Place { class, site: site.or(around.and_then(|around| around.site)), plumbing });
         }
         Self { trace, nodes, places, sums, rates }
     }
@@ -184,11 +184,11 @@ impl<'t> HostJoin<'t> {
             }
             rows.add(self, node, part);
         }
-        let rows = rows.list.into_iter().filter(|row| row.own.ns > 0);
+        let rows = rows.list.into_iter().filter(|row| row.part.ns > 0);
         let mut functions: Vec<HostFunction> = rows.map(|row| row.finish(self, sums)).collect();
         functions.sort_by(|a, b| {
-            let (own, other) = ((b.self_ns, &a.function, &a.file), (a.self_ns, &b.function, &b.file));
-            own.cmp(&other).then_with(|| a.line.cmp(&b.line))
+            let (one, other) = ((b.self_ns, &a.function, &a.file), (a.self_ns, &b.function, &b.file));
+            one.cmp(&other).then_with(|| a.line.cmp(&b.line))
         });
         let others = functions.split_off(functions.len().min(MOST_FUNCTIONS));
         let others_ns = others.iter().map(|row| row.self_ns).sum();
@@ -212,7 +212,7 @@ struct Rows {
 /// One function.
 struct Row {
     site: u32,
-    own: Part,
+    part: Part,
     idle_ns: Ns,
     /// Number of the stack that was added last, so that a function that calls itself counts once.
     last: usize,
@@ -227,8 +227,8 @@ impl Rows {
         let at = *self.of_site.entry(site).or_insert_with(|| {
             let frame = join.frame(site);
             *self.ids.entry((join.label(site), frame.file, frame.line)).or_insert_with(|| {
-                let (own, idle_ns, last, calls, dispatch_ns) = Default::default();
-                self.list.push(Row { site, own, idle_ns, last, calls, dispatch_ns });
+                let (part, idle_ns, last, calls, dispatch_ns) = Default::default();
+                self.list.push(Row { site, part, idle_ns, last, calls, dispatch_ns });
                 self.list.len() - 1
             })
         });
@@ -254,7 +254,7 @@ impl Rows {
             }
         }
         let row = self.row(join, site);
-        row.own.add(part);
+        row.part.add(part);
         row.dispatch_ns += if dispatches { part.ns } else { 0 };
         if let Some(called) = called {
             *row.calls.entry(join.label(called)).or_default() += part.ns;
@@ -264,15 +264,15 @@ impl Rows {
 
 impl Row {
     fn finish(self, join: &HostJoin<'_>, sums: &Sums) -> HostFunction {
-        let (own, frame, function) = (self.own, join.frame(self.site), join.label(self.site));
+        let (part, frame, function) = (self.part, join.frame(self.site), join.label(self.site));
         let file = join.trace.names.get(frame.file);
         let read_back = self.calls.iter().filter(|call| of_name(call.0) == Some(HostKind::HiddenSync));
-        let waits_ns = read_back.map(|call| *call.1).sum::<Ns>().max(own.wait_ns);
+        let waits_ns = read_back.map(|call| *call.1).sum::<Ns>().max(part.wait_ns);
         let mostly = self.calls.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
-        let most = |ns: Ns| 2 * ns > own.ns;
+        let most = |ns: Ns| 2 * ns > part.ns;
         let called = mostly.as_ref().filter(|(_, ns)| most(*ns)).map(|(name, _)| name.as_str());
-        let sampled = own.samples > 0;
-        let kind = kind_of(&function, file, called, most(self.dispatch_ns), 4 * waits_ns > own.ns);
+        let sampled = part.samples > 0;
+        let kind = kind_of(&function, file, called, most(self.dispatch_ns), 4 * waits_ns > part.ns);
         let sleeps_in = |name: &str| join.rates.iter().any(|rate| join.trace.names.get(*rate) == name);
         let keeps_rate = kind == HostKind::Sleep && sleeps_in(called.unwrap_or(&function));
         HostFunction {
@@ -280,11 +280,11 @@ impl Row {
             file: (!file.is_empty()).then(|| file.to_owned()),
             line: (frame.line > 0).then_some(frame.line),
             part: join.part(self.site),
-            self_ns: own.ns,
+            self_ns: part.ns,
             idle_ns: self.idle_ns,
-            device_wait_ns: own.wait_ns,
-            samples: sampled.then_some(own.samples),
-            interval_ns: sampled.then(|| interval(own, sums.bare_ns)),
+            device_wait_ns: part.wait_ns,
+            samples: sampled.then_some(part.samples),
+            interval_ns: sampled.then(|| interval(part, sums.bare_ns)),
             mostly: mostly.map(|(function, ns)| HostCall { function, ns }),
             function,
         }
@@ -325,12 +325,12 @@ fn keep_a_rate(sleeps: &[(Ns, Ns)]) -> bool {
 }
 
 /// Returns the 95 % confidence interval of the time of a function: of the moments that could have been sampled, those with it.
-fn interval(own: Part, bare_ns: Ns) -> [Ns; 2] {
-    let samples = own.samples as f64;
-    let moments = (bare_ns as f64 * samples / own.sampled_ns.max(1) as f64).max(samples);
+fn interval(part: Part, bare_ns: Ns) -> [Ns; 2] {
+    let samples = part.samples as f64;
+    let moments = (bare_ns as f64 * samples / part.sampled_ns.max(1) as f64).max(samples);
     let (low, high) = proportion_interval(samples, moments);
-    let ns = |share: f64| own.ns - own.sampled_ns + (share * bare_ns as f64) as Ns;
-    [ns(low).min(own.ns), ns(high).max(own.ns)]
+    let ns = |share: f64| part.ns - part.sampled_ns + (share * bare_ns as f64) as Ns;
+    [ns(low).min(part.ns), ns(high).max(part.ns)]
 }
 
 /// Kinds of work, by names and files of functions, and what to do about each.

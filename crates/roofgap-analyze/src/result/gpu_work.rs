@@ -337,3 +337,10 @@ results! {
         pub total_ns: i64,
     }
 }
+
+impl GraphRow {
+    /// Returns the launches of some graphs, and their time, ns.
+    pub(crate) fn sum(rows: &[Self]) -> (u64, i64) {
+        rows.iter().fold((0, 0), |(launches, ns), row| (launches + row.launches, ns + row.total_ns))
+    }
+}

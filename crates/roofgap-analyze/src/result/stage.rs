@@ -483,8 +483,9 @@ impl Stage {
     /// Returns the part of its idle time before launches, summed over devices, that is the cost of its profiler, 0 to 1.
     pub fn profiler_part(&self) -> f64 {
         let known = self.corrected.zip(self.idle).filter(|(_, idle)| idle.launch_ns > 0);
-        known
-            .map_or(0.0, |(own, idle)| (idle.launch_ns - own.launch_ns).max(0) as f64 / idle.launch_ns as f64)
+        known.map_or(0.0, |(corrected, idle)| {
+            (idle.launch_ns - corrected.launch_ns).max(0) as f64 / idle.launch_ns as f64
+        })
     }
 
     /// Returns the time of the stage without the cost of its profiler where that is known, ns.
@@ -544,7 +545,7 @@ impl Stage {
 
     /// Returns the time in which communication ran and no other kernel did, averaged over devices, ns.
     pub fn exposed_communication_ns(&self) -> i64 {
-        self.communication.map_or(0, |own| self.each_device(own.exposed_ns))
+        self.communication.map_or(0, |row| self.each_device(row.exposed_ns))
     }
 
     /// Divides a sum over devices by the number of devices per instance.
@@ -652,6 +653,13 @@ results! {
         pub copy_ns: i64,
         /// Launched and not started, or without a known launch, ns.
         pub other_ns: i64,
+    }
+}
+
+impl IdleDetail {
+    /// Returns the parts of `launch_ns` that the CPU spent on one-time work, other work and memory, ns.
+    pub(crate) fn known_ns(&self) -> i64 {
+        self.cold_ns + self.host_work_ns + self.allocation_ns
     }
 }
 

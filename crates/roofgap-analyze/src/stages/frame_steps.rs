@@ -128,7 +128,7 @@ fn calls(frames: &[KeptFrame<'_>]) -> Vec<(u32, Option<StageKind>)> {
         begun: bool,
     }
     let mut threads: FxHashMap<ThreadId, Open> = FxHashMap::default();
-    let mut found = Vec::new();
+    let mut steps = Vec::new();
     for (row, range, role) in frames {
         let open = threads.entry(range.thread).or_default();
         let inside = |end: Option<Ns>| end.is_some_and(|end| range.end <= end);
@@ -139,13 +139,13 @@ fn calls(frames: &[KeptFrame<'_>]) -> Vec<(u32, Option<StageKind>)> {
             FrameRole::Prefill => open.prefill = Some(range.end),
             FrameRole::ModelCall if inside(open.generation) && !inside(open.call) => {
                 let first = !open.begun || inside(open.prefill);
-                found.push((*row, Some(if first { StageKind::Prefill } else { StageKind::Decode })));
+                steps.push((*row, Some(if first { StageKind::Prefill } else { StageKind::Decode })));
                 (open.call, open.begun) = (Some(range.end), true);
             }
             _ => {}
         }
     }
-    found
+    steps
 }
 
 fn works(trace: &Trace, steps: usize, step_of_op: impl Fn(usize) -> Option<usize>) -> Vec<StepWork> {

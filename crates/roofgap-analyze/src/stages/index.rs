@@ -140,13 +140,13 @@ impl StageIndex {
         let mut index = Self { launches, contexts, span: trace.span(), ..Self::default() };
         let mut absent = Vec::new();
         for (position, rule) in set.stages.iter().enumerate() {
-            let mut found = StageRanges::find(trace, rule, &warmup, set);
-            let all = found.keep_recorded(trace);
-            if found.instances.is_empty() {
+            let mut ranges = StageRanges::find(trace, rule, &warmup, set);
+            let all = ranges.keep_recorded(trace);
+            if ranges.instances.is_empty() {
                 let why = if let Some(all) = all {
                     not_recorded(all)
-                } else if found.in_warmup > 0 {
-                    format!("all {} matching ranges are inside a warm-up", found.in_warmup)
+                } else if ranges.in_warmup > 0 {
+                    format!("all {} matching ranges are inside a warm-up", ranges.in_warmup)
                 } else if rule.requested {
                     no_match(trace, rule)
                 } else {
@@ -156,9 +156,9 @@ impl StageIndex {
                 continue;
             }
             let spans = StageSpans {
-                instances: spans(trace, &found.instances),
-                steps: spans(trace, &found.steps),
-                notes: spans(trace, &found.notes),
+                instances: spans(trace, &ranges.instances),
+                steps: spans(trace, &ranges.steps),
+                notes: spans(trace, &ranges.notes),
             };
             let name = rule.name.clone();
             index.add(IndexedStage {
@@ -176,14 +176,14 @@ impl StageIndex {
             index.add_engine_stages(trace, engine, stages, &mut absent);
         }
         if index.stages.is_empty()
-            && let Some(found) = FrameSteps::find(trace, &warmup)
+            && let Some(steps) = FrameSteps::find(trace, &warmup)
         {
-            let all = spans(trace, &found.rows());
+            let all = spans(trace, &steps.rows());
             let step_of_context = index.span_of_context(&all);
             let step_of_op = |op: usize| known(step_of_context.get(index.context_of_op(op) as usize));
-            let (stages, told_by) = found.stages(trace, step_of_op);
+            let (stages, told_by) = steps.stages(trace, step_of_op);
             if !stages.is_empty() {
-                index.add_engine_stages(trace, found.engine, stages, &mut absent);
+                index.add_engine_stages(trace, steps.engine, stages, &mut absent);
                 index.phases_told_by = Some(told_by);
             }
         }
@@ -273,17 +273,18 @@ impl StageIndex {
         if instances.is_empty() && steps.is_empty() && !starts_up {
             return;
         }
-        let mut own = whole.clone();
-        let engine = !own.engine_steps.is_empty();
+        let mut warm_part = whole.clone();
+        let engine = !warm_part.engine_steps.is_empty();
         if !engine && !steps.is_empty() {
-            let step_of_call = self.step_of_call(trace, stage, &own.spans.steps);
+            let step_of_call = self.step_of_call(trace, stage, &warm_part.spans.steps);
             let rows = (0u32..).zip(&step_of_call).filter(|(_, step)| steps.contains(&(**step as usize)));
-            own.cold_calls = rows.map(|(call, _)| call).collect();
+            warm_part.cold_calls = rows.map(|(call, _)| call).collect();
         }
-        let all = own.spans.clone();
+        let all = warm_part.spans.clone();
         // The steps of an engine are its instances.
         let gone = if engine { &steps } else { &instances };
-        let lost: Vec<Span> = gone.iter().filter_map(|at| own.spans.instances.get(*at)).copied().collect();
+        let lost: Vec<Span> =
+            gone.iter().filter_map(|at| warm_part.spans.instances.get(*at)).copied().collect();
         let inside = |span: &Span, outer: &Span| outer.start <= span.start && span.end <= outer.end;
         let kept = |list: &[Span], cold: &[usize]| -> Vec<Span> {
             let spans = list.iter().enumerate().filter(|(at, span)| {
@@ -291,19 +292,19 @@ impl StageIndex {
             });
             spans.map(|(_, span)| *span).collect()
         };
-        let of_engine = own.engine_steps.iter().enumerate().filter(|(at, _)| !gone.contains(at));
-        own.engine_steps = of_engine.map(|(_, step)| *step).collect();
-        own.spans = StageSpans {
-            instances: kept(&own.spans.instances, gone),
-            steps: kept(&own.spans.steps, &steps),
-            notes: kept(&own.spans.notes, &[]),
+        let of_engine = warm_part.engine_steps.iter().enumerate().filter(|(at, _)| !gone.contains(at));
+        warm_part.engine_steps = of_engine.map(|(_, step)| *step).collect();
+        warm_part.spans = StageSpans {
+            instances: kept(&warm_part.spans.instances, gone),
+            steps: kept(&warm_part.spans.steps, &steps),
+            notes: kept(&warm_part.spans.notes, &[]),
         };
         // An instance that begins with cold steps begins after them.
-        let whole = own.kind == StageKind::Whole;
-        for instance in own.spans.instances.iter_mut().filter(|_| !engine) {
+        let whole = warm_part.kind == StageKind::Whole;
+        for instance in warm_part.spans.instances.iter_mut().filter(|_| !engine) {
             let first =
                 |list: &[Span]| list.iter().find(|span| inside(span, instance)).map(|span| span.start);
-            let warm = match (first(&all.steps), first(&own.spans.steps)) {
+            let warm = match (first(&all.steps), first(&warm_part.spans.steps)) {
                 (Some(cold), Some(warm)) if cold < warm || starts_up => Some(warm),
                 (None, _) if startup_ns > 0 => Some(instance.start + startup_ns),
                 _ => None,
@@ -313,17 +314,17 @@ impl StageIndex {
                 let from = if trace.recorded.is_empty() { Ns::MIN } else { instance.start };
                 let earlier = (0u32..).zip(&trace.calls.start).filter(|_| whole);
                 let earlier = earlier.filter(|(_, start)| (from..warm).contains(*start));
-                own.cold_calls.extend(earlier.map(|(call, _)| call));
+                warm_part.cold_calls.extend(earlier.map(|(call, _)| call));
                 let unlaunched = |op: usize| self.launches.call_of_op.get(op) == Some(&NO_CALL);
                 if whole && (0..trace.ops.len()).any(|op| trace.ops.start[op] < warm && unlaunched(op)) {
-                    own.cold_calls.insert(NO_CALL);
+                    warm_part.cold_calls.insert(NO_CALL);
                 }
                 instance.start = warm;
             }
         }
-        own.with_cold = Some(all);
-        own.instance_of_context = self.span_of_context(&own.spans.instances);
-        self.warm.push((stage, own));
+        warm_part.with_cold = Some(all);
+        warm_part.instance_of_context = self.span_of_context(&warm_part.spans.instances);
+        self.warm.push((stage, warm_part));
     }
 
     /// Adds stages whose instances are steps of an engine.
@@ -367,9 +368,9 @@ impl StageIndex {
                 steps.entry(range.thread).or_default().push((*span, range.process));
             }
         }
-        let mut found = FxHashMap::default();
+        let mut rows = FxHashMap::default();
         if steps.is_empty() {
-            return found;
+            return rows;
         }
         // A step without requests, which keeps the ranks of a group together, is no part of the step before it.
         let mut is_idle: FxHashMap<NameId, bool> = FxHashMap::default();
@@ -395,10 +396,10 @@ impl StageIndex {
                 && step.end < *start
                 && (trace.recorded.is_empty() || trace.window_of(*process, step.start, next.end).is_some())
             {
-                found.insert(*context, row);
+                rows.insert(*context, row);
             }
         }
-        found
+        rows
     }
 
     /// Adds a stage for all GPU work, so that a trace without stages has an answer too. It begins with its first step, where the CPU may
@@ -458,9 +459,9 @@ impl StageIndex {
         let mut order: Vec<(usize, &IndexedStage)> = self.stages.iter().enumerate().collect();
         order.sort_by_key(|(_, stage)| stage.rule);
         let first = |context: usize| {
-            let found =
+            let first =
                 order.iter().find(|(_, stage)| known(stage.instance_of_context.get(context)).is_some());
-            found.map_or(NOWHERE, |(position, _)| *position as u32)
+            first.map_or(NOWHERE, |(position, _)| *position as u32)
         };
         (0..self.contexts.len()).map(first).collect()
     }
@@ -482,7 +483,7 @@ impl StageIndex {
 
     fn at(&self, stage: usize) -> &IndexedStage {
         static NONE: LazyLock<IndexedStage> = LazyLock::new(IndexedStage::default);
-        let warm = || self.warm.get(stage.checked_sub(self.stages.len())?).map(|(_, own)| own);
+        let warm = || self.warm.get(stage.checked_sub(self.stages.len())?).map(|(_, stage)| stage);
         self.stages.get(stage).or_else(warm).unwrap_or_else(|| &NONE)
     }
 
@@ -504,8 +505,8 @@ impl StageIndex {
 
     /// Returns the time spans of a stage with the cold ones.
     pub fn spans_with_cold(&self, stage: usize) -> &StageSpans {
-        let own = self.at(stage);
-        own.with_cold.as_ref().unwrap_or(&own.spans)
+        let stage = self.at(stage);
+        stage.with_cold.as_ref().unwrap_or(&stage.spans)
     }
 
     /// Returns the cold instances and steps of a stage; `None` without any.
@@ -582,8 +583,8 @@ impl StageIndex {
     /// Returns the instance of a stage that a GPU operation belongs to, as a position in `spans(stage).instances`.
     #[inline]
     pub fn instance_of(&self, stage: usize, op: usize) -> Option<usize> {
-        let own = self.at(stage);
-        self.instance_in(own, op).filter(|_| !self.is_cold_in(own, op))
+        let indexed = self.at(stage);
+        self.instance_in(indexed, op).filter(|_| !self.is_cold_in(indexed, op))
     }
 
     /// Returns the GPU operations of a stage among `members`, which are those of the stage with its cold instances and steps.
@@ -610,8 +611,8 @@ impl StageIndex {
     pub(crate) fn members(&self) -> Vec<Vec<u32>> {
         let ops = 0..self.launches.call_of_op.len() as u32;
         let members = |stage| {
-            let own = self.at(stage);
-            ops.clone().filter(|op| self.instance_in(own, *op as usize).is_some()).collect()
+            let indexed = self.at(stage);
+            ops.clone().filter(|op| self.instance_in(indexed, *op as usize).is_some()).collect()
         };
         (0..self.len() + self.warm.len()).map(members).collect()
     }
@@ -681,15 +682,15 @@ impl StageIndex {
             }
         }
         let marked = |row: u32| position.get(row as usize).copied().filter(|at| *at != NOWHERE);
-        let mut found = self.contexts.outermost(marked, NOWHERE);
+        let mut positions = self.contexts.outermost(marked, NOWHERE);
         for (context, row) in &self.between {
-            if let Some(slot) = found.get_mut(*context as usize).filter(|slot| **slot == NOWHERE)
+            if let Some(slot) = positions.get_mut(*context as usize).filter(|slot| **slot == NOWHERE)
                 && let Some(at) = marked(*row)
             {
                 *slot = at;
             }
         }
-        found
+        positions
     }
 }
 
@@ -706,9 +707,9 @@ fn end_of_steps(steps: &[Span], launching: &[(Ns, ProcessId)]) -> Option<Ns> {
         after.checked_sub(1).and_then(|at| launching.get(at)).map_or(span.start, |(start, _)| *start)
     };
     let (last, before) = steps.split_last()?;
-    let mut rests: Vec<Ns> = before.iter().map(|span| span.end - last_launch(span)).collect();
-    Some(match median(&mut rests) {
-        Some(rest) => last.end.min(last_launch(last) + rest),
+    let mut tails: Vec<Ns> = before.iter().map(|span| span.end - last_launch(span)).collect();
+    Some(match median(&mut tails) {
+        Some(tail) => last.end.min(last_launch(last) + tail),
         None => last.end,
     })
 }

@@ -91,7 +91,7 @@ pub fn iterations(trace: &Trace, launching: &[(Ns, ProcessId)]) -> Vec<Span> {
     let has_work = |span: &Span, process: ProcessId| {
         let from = launching.partition_point(|(start, _)| *start < span.start);
         let mut inside = launching[from..].iter().take_while(|(start, _)| *start <= span.end);
-        inside.any(|(_, own)| *own == process)
+        inside.any(|(_, other)| *other == process)
     };
     for family in &FAMILIES {
         let marks = marks(trace, family);
@@ -108,7 +108,7 @@ pub fn iterations(trace: &Trace, launching: &[(Ns, ProcessId)]) -> Vec<Span> {
 fn marks<'a>(trace: &'a Trace, family: &Family) -> Vec<(u32, &'a Range)> {
     let mut stems: FxHashMap<NameId, Option<&str>> = FxHashMap::default();
     let mut is_outermost = outermost(false);
-    let mut found: Vec<(&str, u32, &Range)> = Vec::new();
+    let mut marks: Vec<(&str, u32, &Range)> = Vec::new();
     let mut sums: FxHashMap<&str, (usize, Ns)> = FxHashMap::default();
     for (row, range) in trace.ranges.rows.iter().enumerate() {
         let stem = *stems.entry(range.name).or_insert_with(|| (family.stem)(trace.names.get(range.name)));
@@ -117,18 +117,18 @@ fn marks<'a>(trace: &'a Trace, family: &Family) -> Vec<(u32, &'a Range)> {
         {
             let (count, ns) = sums.entry(stem).or_default();
             (*count, *ns) = (*count + 1, *ns + range.end - range.start);
-            found.push((stem, row as u32, range));
+            marks.push((stem, row as u32, range));
         }
     }
     let enough = sums.into_iter().filter(|(_, (count, _))| *count >= family.least);
     let longest = enough.max_by_key(|(stem, (_, ns))| (*ns, Reverse(*stem))).map(|(stem, _)| stem);
-    found.retain(|(stem, ..)| Some(*stem) == longest);
-    let thread = found.first().map(|(.., range)| range.thread);
+    marks.retain(|(stem, ..)| Some(*stem) == longest);
+    let thread = marks.first().map(|(.., range)| range.thread);
     // Numbers tell the iterations of several threads apart.
     let numbered = |stem: &str, range: &Range| stem.len() < trace.names.get(range.name).len();
     let counts =
         |(stem, _, range): &(&str, u32, &Range)| numbered(stem, range) || Some(range.thread) == thread;
-    found.into_iter().filter(counts).map(|(_, row, range)| (row, range)).collect()
+    marks.into_iter().filter(counts).map(|(_, row, range)| (row, range)).collect()
 }
 
 /// Returns the span of each iteration. One that only its begin or end marks, and that nothing bounds on the other side, takes as long as

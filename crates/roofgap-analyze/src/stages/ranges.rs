@@ -169,7 +169,7 @@ impl StageRanges {
 
     /// Finds the ranges of one stage.
     pub fn find(trace: &Trace, rule: &StageRule, warmup: &Warmup, set: &StageSet) -> Self {
-        let mut found = Self::default();
+        let mut stage = Self::default();
         let rows = &trace.ranges.rows;
         let mut own_warmup = Matcher::new(trace, &set.warmup);
         let mut matcher = Matcher::new(trace, &rule.patterns);
@@ -177,13 +177,13 @@ impl StageRanges {
         for (row, range) in rows.iter().enumerate().filter(|(_, r)| matcher.matches(r)) {
             // A stage that is a warm-up by name was asked for; only what lies inside one is left out.
             if warmup.holds(range) && !own_warmup.matches(range) {
-                found.in_warmup += 1;
+                stage.in_warmup += 1;
             } else if is_outermost(range) {
-                found.instances.push(row as u32);
+                stage.instances.push(row as u32);
             }
         }
-        let own = found.instances.iter().filter_map(|&row| rows.get(row as usize));
-        let inside = IntervalSet::by_thread(own);
+        let instances = stage.instances.iter().filter_map(|&row| rows.get(row as usize));
+        let inside = IntervalSet::by_thread(instances);
         let pick = |patterns: &[Pattern], anywhere: bool, by_name: bool| -> Vec<u32> {
             let mut matcher = Matcher::new(trace, patterns);
             let mut is_outermost = outermost(by_name);
@@ -195,13 +195,13 @@ impl StageRanges {
             let picked = rows.iter().enumerate().filter(|(_, r)| matcher.matches(r));
             picked.filter(|(_, r)| wanted(r) && is_outermost(r)).map(|(row, _)| row as u32).collect()
         };
-        let from_steps = found.instances.is_empty() && !rule.requested;
-        found.steps = pick(&rule.steps, from_steps, false);
-        found.notes = pick(&rule.notes, false, true);
+        let from_steps = stage.instances.is_empty() && !rule.requested;
+        stage.steps = pick(&rule.steps, from_steps, false);
+        stage.notes = pick(&rule.notes, false, true);
         if from_steps {
-            found.instances.clone_from(&found.steps);
+            stage.instances.clone_from(&stage.steps);
         }
-        found
+        stage
     }
 }
 
@@ -235,8 +235,8 @@ impl EngineStage {
         for stage in stages.iter_mut().filter(|_| !trace.recorded.is_empty()) {
             if !stage.rows.iter().all(|row| is_recorded(trace, *row)) {
                 stage.all = Some(all_of(trace, &stage.rows, &[]));
-                let both = std::mem::take(&mut stage.rows).into_iter().zip(std::mem::take(&mut stage.steps));
-                (stage.rows, stage.steps) = both.filter(|(row, _)| is_recorded(trace, *row)).unzip();
+                let rows = std::mem::take(&mut stage.rows).into_iter().zip(std::mem::take(&mut stage.steps));
+                (stage.rows, stage.steps) = rows.filter(|(row, _)| is_recorded(trace, *row)).unzip();
             }
         }
         stages
@@ -247,14 +247,14 @@ impl EngineStage {
     pub fn find(trace: &Trace, warmup: &Warmup) -> Option<(&'static Engine, Vec<Self>)> {
         let rows = &trace.ranges.rows;
         let mut parsed: FxHashMap<NameId, Option<EngineStep>> = FxHashMap::default();
-        let mut found: Vec<(u32, EngineStep)> = Vec::new();
+        let mut steps: Vec<(u32, EngineStep)> = Vec::new();
         let mut open: FxHashMap<ThreadId, usize> = FxHashMap::default();
         for (row, range) in rows.iter().enumerate() {
             let parse = || EngineStep::parse(trace.names.get(range.name));
             let Some(step) = *parsed.entry(range.name).or_insert_with(parse) else {
                 continue;
             };
-            if let Some((around, outer)) = open.get(&range.thread).and_then(|at| found.get_mut(*at))
+            if let Some((around, outer)) = open.get(&range.thread).and_then(|at| steps.get_mut(*at))
                 && let Some(last) = rows.get(*around as usize)
             {
                 if range.end <= last.end {
@@ -270,21 +270,21 @@ impl EngineStage {
                     continue;
                 }
             }
-            open.insert(range.thread, found.len());
-            found.push((row as u32, step));
+            open.insert(range.thread, steps.len());
+            steps.push((row as u32, step));
         }
-        let engine = found.first()?.1.engine;
+        let engine = steps.first()?.1.engine;
         let captures =
             IntervalSet::by_thread(rows.iter().filter(|r| Engine::captures_in(trace.names.get(r.name))));
-        found.retain(|(row, _)| {
+        steps.retain(|(row, _)| {
             rows.get(*row as usize).is_some_and(|range| {
                 let capturing = captures.get(&range.thread);
                 !warmup.holds(range) && !capturing.is_some_and(|set| set.encloses(range.start, range.end))
             })
         });
         // Where an engine names its decode steps, those without a phase are prefill.
-        let names_decode = found.iter().any(|(_, step)| step.kind() == Some(StageKind::Decode));
-        let steps = found.into_iter().filter_map(|(row, step)| {
+        let names_decode = steps.iter().any(|(_, step)| step.kind() == Some(StageKind::Decode));
+        let steps = steps.into_iter().filter_map(|(row, step)| {
             let kind = match step.kind()? {
                 StageKind::Custom if names_decode => StageKind::Prefill,
                 kind => kind,

@@ -107,8 +107,8 @@ pub fn find(
     let counting: Vec<usize> = steps.into_iter().filter(|step| !cold.contains(step)).collect();
     let (paused, tail) = if engine { Default::default() } else { paused_steps(&units.steps, &counting) };
     let startup_ns = startup_ns(trace, index, stage, counting.len());
-    let found = units.result(trace, instances, cold);
-    let (instances, steps, mut start) = found.unwrap_or_default();
+    let parts = units.result(trace, instances, cold);
+    let (instances, steps, mut start) = parts.unwrap_or_default();
     if startup_ns > 0 {
         let known = start.unwrap_or_default();
         // What is cold as a whole is so because of the start.
@@ -229,11 +229,11 @@ impl Units {
     /// Describes the cold ones. Where there are none, a stage whose time goes to cold calls is cold as a whole.
     fn result(self, trace: &Trace, instances: Vec<usize>, steps: Vec<usize>) -> Option<ColdUnits> {
         let pick = |units: &[Unit], cold: &[usize]| {
-            let (mut own, mut rest) = (Vec::new(), Vec::new());
+            let (mut gone, mut rest) = (Vec::new(), Vec::new());
             for (at, unit) in units.iter().enumerate() {
-                if cold.contains(&at) { own.push(unit.clone()) } else { rest.push(unit.clone()) }
+                if cold.contains(&at) { gone.push(unit.clone()) } else { rest.push(unit.clone()) }
             }
-            (own, rest)
+            (gone, rest)
         };
         let (mut cold, rest) = pick(&self.instances, &instances);
         let (of_steps, other_steps) = pick(&self.steps, &steps);
@@ -242,14 +242,14 @@ impl Units {
             (true, false) => (mean(&cold), mean(&rest)),
             (true, true) => (mean(&of_steps), mean(&other_steps)),
             (false, _) => {
-                let (time, own): (Ns, Ns) =
-                    rest.iter().fold((0, 0), |(time, own), unit| (time + unit.time, own + unit.cold));
-                if own <= 0 || own < time / 100 * LEAST_COLD_PCT {
+                let (time, once): (Ns, Ns) =
+                    rest.iter().fold((0, 0), |(time, once), unit| (time + unit.time, once + unit.cold));
+                if once <= 0 || once < time / 100 * LEAST_COLD_PCT {
                     return None;
                 }
                 cold.extend(rest.iter().filter(|unit| unit.cold > 0).cloned());
                 let count = cold.len().max(1) as Ns;
-                (mean(&cold), mean(&cold) - own / count)
+                (mean(&cold), mean(&cold) - once / count)
             }
         };
         let count = cold.len() as u64;

@@ -94,15 +94,16 @@ impl ColdCalls {
         let mut kinds: FxHashMap<NameId, (ColdKind, Ns)> =
             trace.names.iter().filter_map(|(id, name)| Some((id, kind_of_call(name)?))).collect();
         let allocating = repeated_allocations(trace, &mut kinds);
-        let mut found = Self::default();
+        let mut calls_made_once = Self::default();
         if !kinds.is_empty() {
             let columns = calls.name.iter().zip(&calls.start).zip(&calls.end).zip(&calls.thread);
             for (((name, start), end), thread) in columns {
                 if let Some((kind, _)) = kinds.get(name).filter(|(_, least)| end - start >= *least) {
-                    let own: &mut Vec<(Ns, Ns, ColdKind, NameId)> = found.threads.entry(*thread).or_default();
+                    let thread_calls: &mut Vec<(Ns, Ns, ColdKind, NameId)> =
+                        calls_made_once.threads.entry(*thread).or_default();
                     let early = if *kind == ColdKind::GraphInstantiation { BEFORE_CAPTURE_NS } else { 0 };
-                    let after = own.last().map_or(Ns::MIN, |before| before.1).min(*start);
-                    own.push(((start - early).max(after), *end, *kind, *name));
+                    let after = thread_calls.last().map_or(Ns::MIN, |before| before.1).min(*start);
+                    thread_calls.push(((start - early).max(after), *end, *kind, *name));
                 }
             }
         }
@@ -119,16 +120,16 @@ impl ColdCalls {
                 && end - start > least
                 && matches!(calls.class.get(row), Some(CallClass::Launch | CallClass::GraphLaunch))
             {
-                found.launches.insert(*call);
+                calls_made_once.launches.insert(*call);
             }
             let begins =
                 |name: &NameId| COMPILED.iter().any(|begin| trace.names.get(*name).starts_with(begin));
             let alone = calls.class.get(row) == Some(&CallClass::Launch);
             if first && alone && name.is_some_and(begins) {
-                found.compiled.insert(*call);
+                calls_made_once.compiled.insert(*call);
             }
         }
-        (found, allocating)
+        (calls_made_once, allocating)
     }
 
     /// Tells whether there are none.
@@ -152,10 +153,11 @@ impl ColdCalls {
         let row = call as usize;
         let (start, end) = (*calls.start.get(row)?, *calls.end.get(row)?);
         let until = end.min(gap.1);
-        let own = self.threads.get(calls.thread.get(row)?).map_or(&[][..], |own| own);
-        let first = own.partition_point(|(_, end, ..)| *end <= gap.0);
-        let last = own.partition_point(|(start, ..)| *start < until);
-        let inside = own.get(first..last.max(first)).unwrap_or_default();
+        let calls_of_thread =
+            self.threads.get(calls.thread.get(row)?).map_or(&[][..], |calls_of_thread| calls_of_thread);
+        let first = calls_of_thread.partition_point(|(_, end, ..)| *end <= gap.0);
+        let last = calls_of_thread.partition_point(|(start, ..)| *start < until);
+        let inside = calls_of_thread.get(first..last.max(first)).unwrap_or_default();
         let longest = inside.iter().max_by_key(|(start, end, ..)| end - start);
         // Code is compiled before it is loaded, a graph is captured before it is instantiated; memory is allocated at once.
         let prepared = inside.iter().rfind(|(_, _, kind, _)| *kind != ColdKind::Allocation);

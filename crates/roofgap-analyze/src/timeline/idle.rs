@@ -12,28 +12,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Times at which each thread was waiting for the device or copying, and at which each device was busy with anything.
 pub struct Activity {
-    waits: Waits,
+    /// Waits and copies by position of the thread.
+    sync: Vec<IntervalSet>,
+    copy: Vec<IntervalSet>,
     devices: Vec<CoveredTime>,
 }
 
-/// Times at which each thread was waiting for the device or copying.
-#[derive(Default)]
-pub struct Waits {
-    /// By position of the thread.
-    sync: Vec<IntervalSet>,
-    copy: Vec<IntervalSet>,
-}
-
-/// Positions of the last gap of a device, where the next search starts.
+/// Positions of the last gap of a device and of the last waits of the threads that launch on it, where the next search starts.
 #[derive(Default, Clone)]
 pub struct Near {
     device: usize,
-    waits: NearWaits,
-}
-
-/// Positions of the last waits of the threads that launch on a device.
-#[derive(Default, Clone)]
-pub struct NearWaits {
     sync: usize,
     copy: usize,
 }
@@ -41,8 +29,22 @@ pub struct NearWaits {
 impl Activity {
     /// Collects them from the whole trace.
     pub fn of(trace: &Trace) -> Self {
+        let calls = &trace.calls;
+        let (mut sync, mut copy) = (Vec::new(), Vec::new());
+        for (row, class) in calls.class.iter().enumerate() {
+            let threads = match class {
+                CallClass::Sync => &mut sync,
+                CallClass::Copy => &mut copy,
+                _ => continue,
+            };
+            let thread = calls.thread[row].index();
+            if threads.len() <= thread {
+                threads.resize(thread + 1, IntervalSet::default());
+            }
+            threads[thread].add(calls.start[row], calls.end[row]);
+        }
         let devices = IntervalSet::by_device(trace, |_| true);
-        Self { waits: Waits::of(trace), devices: devices.into_iter().map(CoveredTime::of).collect() }
+        Self { sync, copy, devices: devices.into_iter().map(CoveredTime::of).collect() }
     }
 
     /// Returns the busy time, summed over devices, ns.
@@ -72,32 +74,77 @@ impl Activity {
 
     /// Returns the time from one moment to another in which a thread neither waits for a device nor is in a call that copies, ns.
     pub fn working_ns(&self, thread: ThreadId, from: Ns, to: Ns) -> Ns {
-        let waits = [&self.waits.sync, &self.waits.copy];
+        let waits = [&self.sync, &self.copy];
         let waited =
             waits.iter().filter_map(|sets| sets.get(thread.index())).map(|set| set.overlap(from, to));
         (to - from - waited.sum::<Ns>()).max(0)
     }
 
-    /// Splits one gap of a device by cause, as [`Waits::split`] does, and returns the time in which the device ran other work.
-    /// `near` speeds up gaps that follow one another.
+    /// Splits one gap of a device by cause, and returns the time in which the device ran other work, which is not idle time. `call` launched
+    /// the operation that ended the gap. `near` speeds up gaps that follow one another.
+    ///
+    /// Until the launch call returned, and [`LAUNCH_LATENCY_NS`] longer, the gap counts as `launch`, less the time in which the
+    /// launching thread waited (`sync`) or copied (`copy`) before that call. Time after that is `other`: the operation waits for
+    /// another one, or in a queue. So is a gap before an operation that was launched in time.
+    ///
+    /// A thread that waited when the device ran dry could have launched instead: as much of what is left of the gap as it had
+    /// waited until then is added to `launch_after`; it stays a part of `launch`.
     pub fn split(
         &self,
         trace: &Trace,
         device: DeviceId,
-        gap: (Ns, Ns),
+        (from, to): (Ns, Ns),
         call: u32,
         near: &mut Near,
         sums: &mut IdleSums,
     ) -> Ns {
+        let IdleSums { idle, launch_after: after, detail, .. } = sums;
         let busy = self.devices.get(device.index());
-        let mut elsewhere = 0;
-        let busy_in = |from: Ns, to: Ns| {
-            let ns = busy.map_or(0, |busy| busy.set.overlap_near(from, to, &mut near.device));
-            elsewhere += ns;
-            ns
+        let mut busy_in =
+            |from: Ns, to: Ns| busy.map_or(0, |busy| busy.set.overlap_near(from, to, &mut near.device));
+        let Some(Launch { thread, until, arrived }) = Launch::from_call(trace, (from, to), call) else {
+            let elsewhere = busy_in(from, to);
+            let other = to - from - elsewhere;
+            idle.other_ns += other;
+            detail.after_launch_ns += if call == NO_CALL { 0 } else { other };
+            return elsewhere;
         };
-        self.waits.split(trace, gap, busy_in, call, &mut near.waits, sums);
-        elsewhere
+        // The time that the thread waited in the gap, and had waited when the gap began.
+        let during = |threads: &[IntervalSet], near: &mut usize| {
+            threads.get(thread.index()).map_or((0, 0), |waits| {
+                let inside = waits.overlap_near(from, until, near);
+                let at = waits.intervals().get(*near).filter(|(start, end)| *start <= from && from < *end);
+                (inside, at.map_or(0, |(start, _)| from - start))
+            })
+        };
+        let (sync, before_sync) = during(&self.sync, &mut near.sync);
+        let (copy, before_copy) = during(&self.copy, &mut near.copy);
+        let copy = copy.min(until - from - sync);
+        // The device was not idle while it ran other work.
+        let busy_before = busy_in(from, arrived);
+        let mut rest = busy_before;
+        let mut left = |part: Ns| {
+            let taken = part.min(rest);
+            rest -= taken;
+            part - taken
+        };
+        let before = left(until - from - sync - copy);
+        let inside = left(arrived - until);
+        let (copy, sync) = (left(copy), left(sync));
+        let busy_after = if arrived < to { busy_in(arrived, to) } else { 0 };
+        let waiting = to - arrived - busy_after;
+        let launch = before + inside;
+        idle.sync_ns += sync;
+        idle.copy_ns += copy;
+        idle.launch_ns += launch;
+        idle.other_ns += waiting;
+        detail.before_launch_ns += before;
+        detail.in_launch_ns += inside;
+        detail.after_launch_ns += waiting;
+        let after_sync = before_sync.min(launch);
+        after.sync_ns += after_sync;
+        after.copy_ns += before_copy.min(launch - after_sync);
+        busy_before + busy_after
     }
 }
 
@@ -122,11 +169,11 @@ impl Activity {
         (call, whole): (u32, bool),
         list: &mut Vec<HostGap>,
     ) {
-        let launch = Launch::of(trace, (from, to), call);
+        let launch = Launch::from_call(trace, (from, to), call);
         let (until, arrived) = launch.as_ref().map_or((to, from), |launch| (launch.until, launch.arrived));
         let thread = trace.calls.thread.get(call as usize).copied();
         let none = IntervalSet::default();
-        let [sync, copy] = [&self.waits.sync, &self.waits.copy]
+        let [sync, copy] = [&self.sync, &self.copy]
             .map(|sets| thread.and_then(|thread| sets.get(thread.index())).unwrap_or(&none));
         let busy = self.devices.get(device).map_or(&none, |busy| &busy.set);
         let mut push = |start: Ns, end: Ns, waits: bool| list.push(HostGap { thread, start, end, waits });
@@ -154,7 +201,7 @@ struct Launch {
 
 impl Launch {
     /// Returns the launch of the operation that ended a gap; `None` if it was launched before the gap, or its call is not known.
-    fn of(trace: &Trace, (from, to): (Ns, Ns), call: u32) -> Option<Self> {
+    fn from_call(trace: &Trace, (from, to): (Ns, Ns), call: u32) -> Option<Self> {
         let calls = &trace.calls;
         let (start, end) = (*calls.start.get(call as usize)?, *calls.end.get(call as usize)?);
         (end > from).then(|| Self {
@@ -168,12 +215,13 @@ impl Launch {
 /// Longest time that an operation takes to start on an idle GPU after its launch call returned, ns.
 pub const LAUNCH_LATENCY_NS: Ns = 10_000;
 
-/// Idle time by cause, and its parts.
+/// Idle time by cause, its parts, and its gaps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IdleSums {
     pub idle: Idle,
     pub launch_after: LaunchAfter,
     pub detail: IdleDetail,
+    pub gaps: LaunchGaps,
 }
 
 /// Time that a fault of the CPU takes before its piece moves at most, ns, beside one ns for each byte: on an H200 pieces of 370 KB took
@@ -188,8 +236,10 @@ impl IdleSums {
             return 0;
         }
         let to_host = copy_kind(trace.names.get(trace.ops.name[op])) == CopyKind::ManagedToHost;
-        let bytes =
-            u32::try_from(op).ok().and_then(|op| trace.ops.transfers.get(&op)).map_or(0, |own| own.bytes);
+        let bytes = u32::try_from(op)
+            .ok()
+            .and_then(|op| trace.ops.transfers.get(&op))
+            .map_or(0, |transfer| transfer.bytes);
         let fault_ns = FAULT_NS.saturating_add_unsigned(bytes);
         let paging_ns = if to_host { gap_ns.min(fault_ns) } else { gap_ns };
         // Until the program asks for it, nothing of it moves.
@@ -206,90 +256,12 @@ impl IdleSums {
         self.detail.paging_ns += paging_ns;
         self.detail.before_launch_ns += away_ns;
         self.detail.host_work_ns += away_ns;
-        self.detail.host_gaps += u64::from(away_ns > 0);
-        away_ns
-    }
-}
-
-impl Waits {
-    /// Collects them from the whole trace.
-    pub fn of(trace: &Trace) -> Self {
-        let calls = &trace.calls;
-        let mut waits = Self::default();
-        for (row, class) in calls.class.iter().enumerate() {
-            let threads = match class {
-                CallClass::Sync => &mut waits.sync,
-                CallClass::Copy => &mut waits.copy,
-                _ => continue,
-            };
-            let thread = calls.thread[row].index();
-            if threads.len() <= thread {
-                threads.resize(thread + 1, IntervalSet::default());
-            }
-            threads[thread].add(calls.start[row], calls.end[row]);
+        if away_ns > 0 {
+            self.detail.host_gaps += 1;
+            self.gaps.host_longest = self.gaps.host_longest.max((away_ns, Some(op)));
+            self.gaps.managed_ns += away_ns;
         }
-        waits
-    }
-
-    /// Splits one gap of a device by cause. `busy_in` returns the time in which the device ran other work in a part of the gap, which is
-    /// not idle time. `call` launched the operation that ended the gap.
-    ///
-    /// Until the launch call returned, and [`LAUNCH_LATENCY_NS`] longer, the gap counts as `launch`, less the time in which the
-    /// launching thread waited (`sync`) or copied (`copy`) before that call. Time after that is `other`: the operation waits for
-    /// another one, or in a queue. So is a gap before an operation that was launched in time.
-    ///
-    /// A thread that waited when the device ran dry could have launched instead: as much of what is left of the gap as it had
-    /// waited until then is added to `launch_after`; it stays a part of `launch`.
-    pub fn split(
-        &self,
-        trace: &Trace,
-        (from, to): (Ns, Ns),
-        mut busy_in: impl FnMut(Ns, Ns) -> Ns,
-        call: u32,
-        near: &mut NearWaits,
-        sums: &mut IdleSums,
-    ) {
-        let IdleSums { idle, launch_after: after, detail } = sums;
-        let Some(Launch { thread, until, arrived }) = Launch::of(trace, (from, to), call) else {
-            let other = to - from - busy_in(from, to);
-            idle.other_ns += other;
-            detail.after_launch_ns += if call == NO_CALL { 0 } else { other };
-            return;
-        };
-        let thread = thread.index();
-        // The time that the thread waited in the gap, and had waited when the gap began.
-        let during = |lists: &[IntervalSet], near: &mut usize| {
-            lists.get(thread).map_or((0, 0), |u| {
-                let inside = u.overlap_near(from, until, near);
-                let at = u.intervals().get(*near).filter(|(s, e)| *s <= from && from < *e);
-                (inside, at.map_or(0, |(s, _)| from - s))
-            })
-        };
-        let (sync, before_sync) = during(&self.sync, &mut near.sync);
-        let (copy, before_copy) = during(&self.copy, &mut near.copy);
-        let copy = copy.min(until - from - sync);
-        // The device was not idle while it ran other work.
-        let mut rest = busy_in(from, arrived);
-        let mut left = |part: Ns| {
-            let taken = part.min(rest);
-            rest -= taken;
-            part - taken
-        };
-        let before = left(until - from - sync - copy);
-        let inside = left(arrived - until);
-        let (copy, sync) = (left(copy), left(sync));
-        let waiting = if arrived < to { to - arrived - busy_in(arrived, to) } else { 0 };
-        let launch = before + inside;
-        idle.sync_ns += sync;
-        idle.copy_ns += copy;
-        idle.launch_ns += launch;
-        idle.other_ns += waiting;
-        detail.before_launch_ns += before;
-        detail.in_launch_ns += inside;
-        detail.after_launch_ns += waiting;
-        let after_sync = before_sync.min(launch);
-        after.sync_ns += after_sync;
-        after.copy_ns += before_copy.min(launch - after_sync);
+        away_ns
     }
 }
 
@@ -349,8 +321,8 @@ impl IdleParts {
 /// several causes follow each other: waits, then copies, then the launch. Time that was not recorded is left out.
 pub fn idle_parts(trace: &Trace, index: &StageIndex) -> IdleParts {
     let ops = &trace.ops;
-    let waits = Waits::of(trace);
-    let mut devices: Vec<(Option<Ns>, NearWaits)> = vec![Default::default(); trace.devices.len().max(1)];
+    let activity = Activity::of(trace);
+    let mut devices: Vec<(Option<Ns>, Near)> = vec![Default::default(); trace.devices.len().max(1)];
     // Room that is not used takes no memory.
     let times = || Vec::with_capacity(ops.len());
     let mut parts = IdleParts { start: times(), end: times(), ..IdleParts::default() };
@@ -364,11 +336,10 @@ pub fn idle_parts(trace: &Trace, index: &StageIndex) -> IdleParts {
         if start <= until || trace.window_of(process, until, start).is_none() {
             continue;
         }
-        let call = index.launches().call_of_op.get(op).copied();
+        let call = index.call_of_op(op);
         let mut sums = IdleSums::default();
-        // No other work ran meanwhile: all operations of the device are looked at.
-        waits.split(trace, (until, start), |_, _| 0, call.unwrap_or(NO_CALL), near, &mut sums);
-        if call == Some(NO_CALL) {
+        activity.split(trace, device, (until, start), call, near, &mut sums);
+        if call == NO_CALL {
             sums.divide_paging(trace, op, start - until);
         }
         let idle = sums.idle;
@@ -412,6 +383,17 @@ pub struct LaunchGaps {
     pub managed_ns: Ns,
 }
 
+/// The operation that ended a gap.
+pub struct GapEnd {
+    pub op: usize,
+    /// Call that launched it.
+    pub call: u32,
+    /// It is a copy after another one: the launch of a short gap belongs to them.
+    pub between_copies: bool,
+    /// Start on the CPU of the step of which it is the first operation.
+    pub step_start: Option<Ns>,
+}
+
 /// Times in which each thread did work other than launching: it got data from a data loader, did what a program does once, managed
 /// memory, or made no calls.
 pub struct HostWork {
@@ -443,7 +425,7 @@ fn long_work_ns(trace: &Trace, calls: &[Vec<u32>]) -> Ns {
     let (start, end) = (&trace.calls.start, &trace.calls.end);
     let between = |pair: &[u32]| start[pair[1] as usize] - end[pair[0] as usize];
     let mut free: Vec<Ns> =
-        calls.iter().flat_map(|own| own.windows(2).map(between)).filter(|ns| *ns > 0).collect();
+        calls.iter().flat_map(|rows| rows.windows(2).map(between)).filter(|ns| *ns > 0).collect();
     let usual = median(&mut free).unwrap_or(LONG_WORK_NS);
     usual.saturating_mul(MUCH_LONGER).clamp(LEAST_WORK_NS, LONG_WORK_NS)
 }
@@ -502,14 +484,14 @@ impl HostWork {
     /// Collects them from the ranges and calls of a trace.
     pub fn of(trace: &Trace, index: &StageIndex) -> Self {
         let ranges = |begin: &'static str| {
-            let own = move |range: &&Range| trace.names.get(range.name).starts_with(begin);
-            IntervalSet::by_thread(trace.ranges.rows.iter().filter(own))
+            let begins = move |range: &&Range| trace.names.get(range.name).starts_with(begin);
+            IntervalSet::by_thread(trace.ranges.rows.iter().filter(begins))
         };
         let (cold, allocating) = ColdCalls::of(trace, &index.launches().call_of_op);
         let mut calls = vec![Vec::new(); trace.threads.len()];
         for (row, thread) in (0u32..).zip(&trace.calls.thread) {
-            if let Some(own) = calls.get_mut(thread.index()) {
-                own.push(row);
+            if let Some(rows) = calls.get_mut(thread.index()) {
+                rows.push(row);
             }
         }
         Self {
@@ -528,10 +510,10 @@ impl HostWork {
     fn away_ns(&self, trace: &Trace, thread: ThreadId, (from, to): (Ns, Ns)) -> Ns {
         let calls = &trace.calls;
         let time = |row: u32| Some((*calls.start.get(row as usize)?, *calls.end.get(row as usize)?));
-        let own = self.calls.get(thread.index()).filter(|_| to - from >= self.long_ns);
-        let own = own.map_or(&[][..], |own| own);
-        let first = own.partition_point(|row| time(*row).is_some_and(|(start, _)| start < from));
-        let inside = own.get(first.saturating_sub(NESTED_CALLS)..).unwrap_or_default().iter();
+        let rows = self.calls.get(thread.index()).filter(|_| to - from >= self.long_ns);
+        let rows = rows.map_or(&[][..], |rows| rows);
+        let first = rows.partition_point(|row| time(*row).is_some_and(|(start, _)| start < from));
+        let inside = rows.get(first.saturating_sub(NESTED_CALLS)..).unwrap_or_default().iter();
         let inside = inside.filter_map(|row| time(*row)).take_while(|(start, _)| *start < to);
         let (mut free, mut away) = (from, 0);
         for (start, end) in inside.chain([(to, to)]) {
@@ -563,21 +545,19 @@ impl HostWork {
         (loading, cold.clamp(0, most - loading))
     }
 
-    /// Adds what the CPU did in one gap to the idle time of a stage, which was `before` and `after_before` without the gap. `call` launched
-    /// `op`, which ended the gap; where that is short and `between_copies`, its launch belongs to them. A step of which `op` is the first
-    /// began on the CPU at `step_start`.
+    /// Adds what the CPU did in one gap to the idle time of a stage, which was `before` without the gap.
     ///
     /// Getting data and long work before a step take as long without a wait before them, so they are no part of `launch_after`.
     pub fn add(
         &self,
         trace: &Trace,
         gap: (Ns, Ns),
-        (op, call, between_copies): (usize, u32, bool),
-        (before, after_before): (Idle, LaunchAfter),
-        step_start: Option<Ns>,
-        (gaps, sums): (&mut LaunchGaps, &mut IdleSums),
+        GapEnd { op, call, between_copies, step_start }: GapEnd,
+        before: &IdleSums,
+        sums: &mut IdleSums,
     ) {
-        let launch_ns = sums.idle.launch_ns - before.launch_ns;
+        let launch_ns = sums.idle.launch_ns - before.idle.launch_ns;
+        let before = before.launch_after;
         if launch_ns == 0 {
             return;
         }
@@ -611,15 +591,15 @@ impl HostWork {
         let after = &mut sums.launch_after;
         let kept = if first >= self.long_ns { rest - first } else { rest } - away - allocating;
         if of_copies && cold == 0 {
-            after.copy_ns = after_before.copy_ns + launch_ns;
+            after.copy_ns = before.copy_ns + launch_ns;
         }
-        after.sync_ns = after.sync_ns.min(after_before.sync_ns + kept);
-        let waited = after.sync_ns - after_before.sync_ns;
-        after.copy_ns = after.copy_ns.min(after_before.copy_ns + kept - waited);
-        let own = rest - waited - (after.copy_ns - after_before.copy_ns);
-        let cold = cold.min(own - away - allocating);
+        after.sync_ns = after.sync_ns.min(before.sync_ns + kept);
+        let waited = after.sync_ns - before.sync_ns;
+        after.copy_ns = after.copy_ns.min(before.copy_ns + kept - waited);
+        let launch_only = rest - waited - (after.copy_ns - before.copy_ns);
+        let cold = cold.min(launch_only - away - allocating);
+        let IdleSums { detail, gaps, .. } = sums;
         gaps.data_loading_ns += loading;
-        let detail = &mut sums.detail;
         detail.cold_ns += cold;
         detail.host_work_ns += away;
         detail.allocation_ns += allocating;
@@ -628,9 +608,9 @@ impl HostWork {
             gaps.host_longest = gaps.host_longest.max((away, Some(op)));
         }
         let cold = cold + away + allocating;
-        detail.host_first_ns += first.min(own - cold);
-        if own - cold > gaps.longest_ns {
-            (gaps.longest_ns, gaps.longest_before) = (own - cold, Some(op));
+        detail.host_first_ns += first.min(launch_only - cold);
+        if launch_only - cold > gaps.longest_ns {
+            (gaps.longest_ns, gaps.longest_before) = (launch_only - cold, Some(op));
         }
     }
 }
@@ -646,7 +626,7 @@ mod tests {
         #[test]
         fn the_busy_time_of_a_span_is_the_overlap(list in prop::collection::vec((0i64..200, 0i64..40), 0..40), from in -10i64..250, length in -5i64..90) {
             let set = IntervalSet::of(list.iter().map(|(start, length)| (*start, start + length)).collect());
-            let activity = Activity { waits: Waits::default(), devices: vec![CoveredTime::of(set.clone())] };
+            let activity = Activity { sync: Vec::new(), copy: Vec::new(), devices: vec![CoveredTime::of(set.clone())] };
             prop_assert_eq!(activity.busy_in(0, from, from + length), set.overlap(from, (from + length).max(from)));
             prop_assert_eq!(activity.busy_in(1, from, from + length), 0);
         }

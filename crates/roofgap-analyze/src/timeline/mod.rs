@@ -214,7 +214,7 @@ impl<'a> CopyMeter<'a> {
                     overlapped_ns: sum.overlapped_ns,
                     peak_pct: bandwidth
                         .zip(peak)
-                        .map(|(own, peak)| 100.0 * own / peak)
+                        .map(|(rate, peak)| 100.0 * rate / peak)
                         .filter(|pct| *pct <= 100.0),
                     peak_bytes_per_s: peak,
                     link: link.map(|link| link.name),

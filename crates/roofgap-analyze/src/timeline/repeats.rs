@@ -123,20 +123,20 @@ fn longest_period(names: impl Iterator<Item = NameId>, known: usize) -> Option<u
     let mut length = 0;
     for (at, name) in names.enumerate() {
         length = at + 1;
-        let Some(own) = seen.get_mut(name.index()) else {
+        let Some(kernel) = seen.get_mut(name.index()) else {
             continue;
         };
-        let gap = at - own.last;
-        own.same += usize::from(own.count > 1 && gap == own.gap);
-        *own = Seen { count: own.count + 1, last: at, gap, ..*own };
+        let gap = at - kernel.last;
+        kernel.same += usize::from(kernel.count > 1 && gap == kernel.gap);
+        *kernel = Seen { count: kernel.count + 1, last: at, gap, ..*kernel };
     }
-    let regular = |own: &&Seen| {
-        own.gap >= LEAST_KERNELS
-            && own.same >= if own.gap >= LEAST_PASS { LEAST_PASSES - 1 } else { LEAST_REPEATS - 2 }
-            && own.same * 3 >= (own.count - 2) * 2
-            && 2 * own.gap * (own.same + 1) >= length
+    let regular = |kernel: &&Seen| {
+        kernel.gap >= LEAST_KERNELS
+            && kernel.same >= if kernel.gap >= LEAST_PASS { LEAST_PASSES - 1 } else { LEAST_REPEATS - 2 }
+            && kernel.same * 3 >= (kernel.count - 2) * 2
+            && 2 * kernel.gap * (kernel.same + 1) >= length
     };
-    seen.iter().filter(regular).map(|own| own.gap).max()
+    seen.iter().filter(regular).map(|kernel| kernel.gap).max()
 }
 
 #[cfg(test)]

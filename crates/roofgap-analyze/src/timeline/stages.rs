@@ -1,6 +1,6 @@
 //! The numbers of each stage: time, GPU work, idle time by cause, steps and notes.
 
-use super::idle::{Activity, HostGap, HostWork, IdleSums, LAUNCH_LATENCY_NS, LaunchGaps, Near};
+use super::idle::{Activity, GapEnd, HostGap, HostWork, IdleSums, LAUNCH_LATENCY_NS, LaunchGaps, Near};
 use super::interval::{CoveredTime, Extent, IntervalSet};
 use super::steps::{StepPeriods, expected, steady, step_summary, time_deviation, with_cpu};
 use super::{CopyMeter, Grouped, copy_kind, divide, graph_table, kernel_table};
@@ -30,25 +30,12 @@ struct Sums {
     foreign_ns: Ns,
     /// Time of cold steps between the others, ns.
     cold_ns: Ns,
-    gaps: LaunchGaps,
 }
 
 /// Tells whether an operation copies between host and device.
 fn is_host_copy(trace: &Trace, op: usize) -> bool {
     let kind = || copy_kind(trace.names.get(trace.ops.name[op]));
     trace.ops.kind[op] == OpKind::Copy && matches!(kind(), CopyKind::HostToDevice | CopyKind::DeviceToHost)
-}
-
-impl Sums {
-    /// Divides the gap before a piece of managed memory, which added `gap_ns` to the other idle time. Returns the work of the CPU in it, ns.
-    fn add_paging(&mut self, trace: &Trace, op: usize, gap_ns: Ns) -> Ns {
-        let away_ns = self.idle.divide_paging(trace, op, gap_ns);
-        if away_ns > 0 {
-            self.gaps.host_longest = self.gaps.host_longest.max((away_ns, Some(op)));
-            self.gaps.managed_ns += away_ns;
-        }
-        away_ns
-    }
 }
 
 /// The work of an instance on one device.
@@ -124,8 +111,8 @@ impl<'a> Members<'a> {
 
     /// Iterates over the extents of the work of the instances on one device.
     fn on_device(&self, device: usize) -> impl Iterator<Item = &Extent> {
-        let own = self.device_extents.iter().skip(device).step_by(self.devices);
-        own.filter(|extent| extent.length().is_some())
+        let extents = self.device_extents.iter().skip(device).step_by(self.devices);
+        extents.filter(|extent| extent.length().is_some())
     }
 
     /// Returns the time from the end of each instance on the CPU to the end of its GPU work, ns.
@@ -188,8 +175,7 @@ impl StageMeter<'_> {
         let members = Members::of(self, stage);
         let rows = || members.ops.iter().map(|&op| op as usize);
         let kernels = kernel_table(trace, rows(), naming);
-        let Sums { busy_ns, idle, foreign_ns, cold_ns, gaps } =
-            self.busy_and_idle(stage, &members, |_, _, _| {});
+        let Sums { busy_ns, idle, foreign_ns, cold_ns } = self.busy_and_idle(stage, &members, |_, _, _| {});
         let engine_steps = self.index.engine_steps(stage);
         let periods = self.periods(stage);
         let elapsed = self.elapsed(stage, &members, &periods, foreign_ns);
@@ -225,7 +211,7 @@ impl StageMeter<'_> {
             idle: gpu.then_some(idle.idle),
             idle_detail: idle.detail,
             launch_after: idle.launch_after,
-            data_loading_ns: gaps.data_loading_ns,
+            data_loading_ns: idle.gaps.data_loading_ns,
             steps: self.steps(stage, &spans.steps, &periods),
             kernels,
             notes: self.notes(&spans.notes),
@@ -246,7 +232,7 @@ impl StageMeter<'_> {
         stage.projected_ns = stage.projected_ns.map(|ns| ns - cold_ns.min(ns));
         let instances = stage.instances.max(1) as i64;
         stage.mean_ns = stage.mean_ns.map(|mean| mean - (cold_ns / instances).min(mean));
-        (stage, gaps)
+        (stage, idle.gaps)
     }
 
     /// Returns the time in which the thread that launches works, or threads that do so by turns, up to the last launch of each instance,
@@ -264,14 +250,14 @@ impl StageMeter<'_> {
         if turns.len() > 1 && turns.len() * LEAST_TURN > rows.len() {
             return 0;
         }
-        let works = |own: &Span| {
+        let works = |span: &Span| {
             let before =
-                |turn: &&[u32]| turn.last().is_some_and(|row| calls.start[*row as usize] < own.start);
-            let (mut from, mut sum) = (own.start, 0);
+                |turn: &&[u32]| turn.last().is_some_and(|row| calls.start[*row as usize] < span.start);
+            let (mut from, mut sum) = (span.start, 0);
             for turn in &turns[turns.partition_point(before)..] {
-                let inside = turn.partition_point(|row| calls.start[*row as usize] < own.end);
+                let inside = turn.partition_point(|row| calls.start[*row as usize] < span.end);
                 let Some(row) = inside.checked_sub(1).map(|at| turn[at] as usize) else { break };
-                let until = calls.end[row].min(own.end).max(from);
+                let until = calls.end[row].min(span.end).max(from);
                 sum += self.activity.working_ns(calls.thread[row], from, until);
                 from = until;
             }
@@ -310,8 +296,8 @@ impl StageMeter<'_> {
                 steps.iter().filter_map(|step| step.span).collect(),
             ),
             false => {
-                let both = members.extents.iter().zip(instances);
-                let times = both.map(|(extent, span)| (extent.0, extent.1.max(span.end)));
+                let pairs = members.extents.iter().zip(instances);
+                let times = pairs.map(|(extent, span)| (extent.0, extent.1.max(span.end)));
                 (instances.iter().map(Span::length).collect(), times.collect())
             }
         };
@@ -381,25 +367,25 @@ impl StageMeter<'_> {
     /// Returns the time from the last operation to the end of each instance in which the GPU ran work of others, ns.
     fn other_work_after(&self, stage: usize, members: &Members<'_>) -> Ns {
         let instances = &self.index.spans(stage).instances;
-        let rests = members.with_work(instances).filter(|work| work.extent.1 < work.span.end);
-        let rests = rests.map(|work| (work.device, work.extent.1, work.span.end));
-        let rests: Vec<(usize, Ns, Ns)> = rests.collect();
+        let tails = members.with_work(instances).filter(|work| work.extent.1 < work.span.end);
+        let tails = tails.map(|work| (work.device, work.extent.1, work.span.end));
+        let tails: Vec<(usize, Ns, Ns)> = tails.collect();
         let busy = |(device, from, to): &(usize, Ns, Ns)| self.activity.busy_in(*device, *from, *to);
-        let all: Ns = rests.iter().map(busy).sum();
+        let all: Ns = tails.iter().map(busy).sum();
         if all == 0 {
             return 0;
         }
         // Other instances of the stage may run at the same time.
         let mut times = vec![Vec::new(); members.devices];
-        for (device, from, to) in &rests {
+        for (device, from, to) in &tails {
             times[*device].push((*from, *to));
         }
         let times: Vec<IntervalSet> = times.into_iter().map(IntervalSet::of).collect();
-        let own = CoveredTime::beside(self.trace, &times, |op| self.index.holds(stage, op));
-        let own = |(device, from, to): &(usize, Ns, Ns)| {
-            own.get(*device).map_or(0, |covered| covered.overlap(*from, *to))
+        let covered = CoveredTime::beside(self.trace, &times, |op| self.index.holds(stage, op));
+        let in_stage = |(device, from, to): &(usize, Ns, Ns)| {
+            covered.get(*device).map_or(0, |set| set.overlap(*from, *to))
         };
-        all - rests.iter().map(own).sum::<Ns>()
+        all - tails.iter().map(in_stage).sum::<Ns>()
     }
 
     /// Estimates the numbers of a stage that was recorded in part.
@@ -570,15 +556,15 @@ impl StageMeter<'_> {
                 sums.foreign_ns += start - until;
             } else if start > until && inside {
                 let call = self.index.call_of_op(op);
-                let (gap, before) = ((until, start), (sums.idle.idle, sums.idle.launch_after));
+                let (gap, before) = ((until, start), sums.idle);
                 each_gap(device, gap, Some(call));
                 sums.foreign_ns +=
                     self.activity.split(self.trace, device, gap, call, &mut sweep.near, &mut sums.idle);
-                let both = (&mut sums.gaps, &mut sums.idle);
-                self.host.add(self.trace, gap, (op, call, copied && copies), before, step_start, both);
+                let end = GapEnd { op, call, between_copies: copied && copies, step_start };
+                self.host.add(self.trace, gap, end, &before, &mut sums.idle);
                 if call == NO_CALL {
-                    let gap_ns = sums.idle.idle.other_ns - before.0.other_ns;
-                    let away_ns = sums.add_paging(self.trace, op, gap_ns);
+                    let gap_ns = sums.idle.idle.other_ns - before.idle.other_ns;
+                    let away_ns = sums.idle.divide_paging(self.trace, op, gap_ns);
                     each_gap(device, (until, until + away_ns), None);
                 }
             }
@@ -645,8 +631,8 @@ impl StageMeter<'_> {
     fn range_names(&self, spans: &[Span]) -> Vec<String> {
         let names = &self.trace.names;
         let ranges = spans.iter().filter_map(|span| span.range_in(self.trace));
-        let found = ranges.map(|range| range_name(names.get(range.domain), names.get(range.name)));
-        found.collect::<BTreeSet<String>>().into_iter().collect()
+        let names_of_ranges = ranges.map(|range| range_name(names.get(range.domain), names.get(range.name)));
+        names_of_ranges.collect::<BTreeSet<String>>().into_iter().collect()
     }
 }
 

@@ -94,30 +94,31 @@ impl StepPeriods {
             let at = sequence
                 .binary_search_by_key(&(step.start, step.range), |span| (span.start, span.range))
                 .unwrap_or(sequence.len());
-            let Some(own) = placed.get(at).copied().flatten() else {
+            let Some(place) = placed.get(at).copied().flatten() else {
                 return StepPeriod { time_ns: step.length(), ..StepPeriod::default() };
             };
             let habit = habits.get(&key(step));
-            let end = match (own.next, habit) {
+            let end = match (place.next, habit) {
                 (Some(next), _) => next,
                 (None, Some(habit)) => {
                     // Steps take no longer than their instance.
-                    let instance = all.instances.get(instance(step)).map_or(Ns::MAX, |own| own.end);
-                    habit.end_of(step, &own).min(instance.max(own.work.1))
+                    let instance = all.instances.get(instance(step)).map_or(Ns::MAX, |instance| instance.end);
+                    habit.end_of(step, &place).min(instance.max(place.work.1))
                 }
-                (None, None) => own.work.1,
+                (None, None) => place.work.1,
             };
             // A single step takes as long as its range, even where the GPU runs earlier work first. So does the first step of a program for
             // which the GPU has waited then.
-            let waited = || first == Some(at) && own.work.0 - own.begin >= LONG_WORK_NS;
+            let waited = || first == Some(at) && place.work.0 - place.begin >= LONG_WORK_NS;
             let alone = habit.is_some_and(|habit| habit.lead.is_empty() || waited());
-            let begin = if alone { (end - step.length()).max(step.start).min(own.begin) } else { own.begin };
-            let gap = own.next.map_or(0, |next| (next - own.work.1).max(0));
-            let busy_after_ns = activity.busy_in(own.device, own.work.1, own.work.1 + gap).min(gap);
+            let begin =
+                if alone { (end - step.length()).max(step.start).min(place.begin) } else { place.begin };
+            let gap = place.next.map_or(0, |next| (next - place.work.1).max(0));
+            let busy_after_ns = activity.busy_in(place.device, place.work.1, place.work.1 + gap).min(gap);
             StepPeriod {
                 time_ns: end - begin,
                 span: Some((begin, end)),
-                device: own.device,
+                device: place.device,
                 idle_after_ns: gap - busy_after_ns,
                 busy_after_ns,
                 gpu_ns: works.gpu_ns.get(at).copied().unwrap_or(0),
@@ -128,7 +129,7 @@ impl StepPeriods {
         let each: Vec<StepPeriod> = spans.steps.iter().enumerate().map(period).collect();
         let last = sequence.last().zip(spans.steps.last());
         let is_open =
-            engine && last.is_some_and(|(last, own)| (last.start, last.range) == (own.start, own.range));
+            engine && last.is_some_and(|(last, step)| (last.start, last.range) == (step.start, step.range));
         Self { on_gpu: each.iter().any(|step| step.span.is_some()), each, is_open }
     }
 
@@ -296,8 +297,8 @@ impl StepWork {
         let mut next: FxHashMap<K, Vec<Option<Ns>>> = FxHashMap::default();
         for (at, span) in spans.iter().enumerate().rev() {
             let starts = next.entry(key(span)).or_insert_with(|| vec![None; self.devices]);
-            let own = at * self.devices..(at + 1) * self.devices;
-            let slots = self.extents[own.clone()].iter().zip(&self.begins[own]).enumerate();
+            let slots_of = at * self.devices..(at + 1) * self.devices;
+            let slots = self.extents[slots_of.clone()].iter().zip(&self.begins[slots_of]).enumerate();
             let with_work = slots.filter(|(_, (work, _))| work.length().is_some());
             if let Some((device, (work, &begin))) = with_work.clone().max_by_key(|(_, (work, _))| work.1) {
                 let next = starts[device].filter(|next| *next > begin);

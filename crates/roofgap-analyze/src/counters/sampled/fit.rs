@@ -68,12 +68,12 @@ pub struct Fit {
 impl Fit {
     /// Returns the other kernel from which the samples tell a kernel apart least, with the correlation of their rates.
     pub fn closest(&self, kernel: usize) -> Option<(usize, f64)> {
-        let own = self.active.iter().position(|at| *at == kernel)?;
+        let row = self.active.iter().position(|at| *at == kernel)?;
         let correlation = |other: usize| {
-            let scale = (self.inverse.at(own, own) * self.inverse.at(other, other)).sqrt();
-            (self.active[other], self.inverse.at(own, other) / scale)
+            let scale = (self.inverse.at(row, row) * self.inverse.at(other, other)).sqrt();
+            (self.active[other], self.inverse.at(row, other) / scale)
         };
-        let others = (0..self.active.len()).filter(|other| *other != own).map(correlation);
+        let others = (0..self.active.len()).filter(|other| *other != row).map(correlation);
         others.min_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
@@ -124,8 +124,8 @@ impl<'a> Design<'a> {
                     near[row] * fit.inverse.row(row).iter().zip(&near).map(|(a, b)| a * b).sum::<f64>()
                 })
                 .sum();
-            let own = self.product(kernel, kernel);
-            fit.rates[kernel].half = quantile * (error / (own - same).max(own * LEAST_PIVOT)).sqrt();
+            let square = self.product(kernel, kernel);
+            fit.rates[kernel].half = quantile * (error / (square - same).max(square * LEAST_PIVOT)).sqrt();
         }
         fit
     }
@@ -133,20 +133,20 @@ impl<'a> Design<'a> {
     /// Replaces each rate by the values that its kernel is left with when every window is divided between its kernels by their rates. Kernels
     /// read less while they start, so that the rates of least squares, which fit the middle of long kernels best, add up to too much.
     pub fn conserve(&self, values: &[f64], fit: &mut Fit) {
-        let (mut own, mut time) = (vec![0.0; self.kernels], vec![0.0; self.kernels]);
+        let (mut sums, mut time) = (vec![0.0; self.kernels], vec![0.0; self.kernels]);
         for window in self.overlaps.chunk_by(|a, b| a.window == b.window) {
             let part = |overlap: &Overlap| overlap.ns * fit.rates[overlap.kernel as usize].value;
             let all: f64 = window.iter().map(part).sum();
             for overlap in window {
                 time[overlap.kernel as usize] += overlap.ns;
                 if all > 0.0 {
-                    own[overlap.kernel as usize] += values[overlap.window as usize] * part(overlap) / all;
+                    sums[overlap.kernel as usize] += values[overlap.window as usize] * part(overlap) / all;
                 }
             }
         }
-        for (rate, (own, time)) in fit.rates.iter_mut().zip(own.iter().zip(time)) {
+        for (rate, (sum, time)) in fit.rates.iter_mut().zip(sums.iter().zip(time)) {
             if time > 0.0 {
-                rate.value = (own / time).max(0.0);
+                rate.value = (sum / time).max(0.0);
             }
         }
     }
@@ -154,8 +154,8 @@ impl<'a> Design<'a> {
     /// Returns the other kernel that runs in the same windows most.
     pub fn nearest(&self, kernel: usize) -> Option<usize> {
         let cosine = |other: &usize| {
-            let own = self.product(*other, *other);
-            if own > 0.0 { self.product(kernel, *other) / own.sqrt() } else { 0.0 }
+            let square = self.product(*other, *other);
+            if square > 0.0 { self.product(kernel, *other) / square.sqrt() } else { 0.0 }
         };
         let others = (0..self.kernels).filter(|other| *other != kernel);
         others.max_by(|a, b| cosine(a).total_cmp(&cosine(b))).filter(|other| cosine(other) > 0.0)
@@ -189,7 +189,7 @@ impl<'a> Design<'a> {
             let most = banned.iter().max_by(|a, b| slope(a).total_cmp(&slope(b))).copied();
             match most.filter(|kernel| slope(kernel) > scale && round < MOST_ROUNDS) {
                 Some(kernel) => {
-                    banned.retain(|own| *own != kernel);
+                    banned.retain(|other| *other != kernel);
                     active.push(kernel);
                     active.sort_unstable();
                 }
@@ -249,12 +249,13 @@ impl<'a> Design<'a> {
                 close(&mut scores, &mut squares, &fit.inverse);
                 (block, used_blocks) = (at / in_block, used_blocks + 1);
             }
-            let explained: f64 = window.iter().map(|own| own.ns * fit.rates[own.kernel as usize].value).sum();
+            let explained: f64 =
+                window.iter().map(|overlap| overlap.ns * fit.rates[overlap.kernel as usize].value).sum();
             let left = values[at] - explained;
             fit.residual += left * left;
             used += 1;
-            for own in window.iter().filter(|own| place[own.kernel as usize] != usize::MAX) {
-                scores[place[own.kernel as usize]] += own.ns * left;
+            for overlap in window.iter().filter(|overlap| place[overlap.kernel as usize] != usize::MAX) {
+                scores[place[overlap.kernel as usize]] += overlap.ns * left;
             }
         }
         close(&mut scores, &mut squares, &fit.inverse);
@@ -291,39 +292,40 @@ pub struct Groups {
 impl Groups {
     /// Merges kernels until the windows tell all groups apart.
     pub fn told_apart(
-        own: &[Overlap],
+        overlaps: &[Overlap],
         kernels: usize,
         windows: usize,
         values: &[f64],
         limits: Limits,
     ) -> Self {
         let mut members: Vec<Vec<usize>> = (0..kernels).map(|kernel| vec![kernel]).collect();
-        let busy: f64 = own.iter().map(|overlap| overlap.ns).sum();
-        let mean = own.chunk_by(|a, b| a.window == b.window).map(|own| values[own[0].window as usize]);
+        let busy: f64 = overlaps.iter().map(|overlap| overlap.ns).sum();
+        let mean =
+            overlaps.chunk_by(|a, b| a.window == b.window).map(|window| values[window[0].window as usize]);
         let mean = mean.sum::<f64>() / busy.max(1.0);
         let mut rounds = 0;
         loop {
-            let overlaps = merged(own, &members, kernels);
-            let design = Design::new(&overlaps, members.len(), windows);
+            let joined = merged(overlaps, &members, kernels);
+            let design = Design::new(&joined, members.len(), windows);
             let mut fit = design.fit(values);
             let is_wide: Vec<bool> =
                 fit.rates.iter().map(|rate| rate.half > limits.wide * rate.value.max(mean)).collect();
             design.conserve(values, &mut fit);
             let mut taken = vec![false; members.len()];
             let mut pairs: Vec<(usize, usize)> = Vec::new();
-            for (own, rate) in fit.rates.iter().enumerate() {
+            for (group, rate) in fit.rates.iter().enumerate() {
                 let other = match rate.half.is_finite() && rate.value <= limits.most {
-                    true if !is_wide[own] => None,
-                    true => fit.closest(own).filter(|other| other.1 < APART).map(|other| other.0),
-                    false => design.nearest(own),
+                    true if !is_wide[group] => None,
+                    true => fit.closest(group).filter(|other| other.1 < APART).map(|other| other.0),
+                    false => design.nearest(group),
                 };
-                if let Some(other) = other.filter(|other| !taken[own] && !taken[*other]) {
-                    (taken[own], taken[other]) = (true, true);
-                    pairs.push((own.min(other), own.max(other)));
+                if let Some(other) = other.filter(|other| !taken[group] && !taken[*other]) {
+                    (taken[group], taken[other]) = (true, true);
+                    pairs.push((group.min(other), group.max(other)));
                 }
             }
             if pairs.is_empty() || rounds == MOST_MERGES {
-                return Self { members, overlaps, fit };
+                return Self { members, overlaps: joined, fit };
             }
             rounds += 1;
             pairs.sort_unstable_by_key(|(_, later)| std::cmp::Reverse(*later));
@@ -338,13 +340,13 @@ impl Groups {
 /// Returns the overlaps of groups of kernels.
 fn merged(overlaps: &[Overlap], members: &[Vec<usize>], kernels: usize) -> Vec<Overlap> {
     let mut group = vec![0; kernels];
-    members.iter().zip(0..).for_each(|(own, at)| own.iter().for_each(|kernel| group[*kernel] = at));
+    members.iter().zip(0..).for_each(|(member, at)| member.iter().for_each(|kernel| group[*kernel] = at));
     let mut merged: Vec<Overlap> = Vec::with_capacity(overlaps.len());
     for overlap in overlaps {
         let kernel = group[overlap.kernel as usize];
-        let from = merged.iter().rposition(|own| own.window != overlap.window).map_or(0, |at| at + 1);
-        match merged[from..].iter_mut().find(|own| own.kernel == kernel) {
-            Some(own) => own.ns += overlap.ns,
+        let from = merged.iter().rposition(|earlier| earlier.window != overlap.window).map_or(0, |at| at + 1);
+        match merged[from..].iter_mut().find(|same| same.kernel == kernel) {
+            Some(same) => same.ns += overlap.ns,
             None => merged.push(Overlap { kernel, ..*overlap }),
         }
     }
@@ -387,12 +389,12 @@ impl Square {
         let (size, mut lower) = (self.size, self.values);
         for row in 0..size {
             for column in 0..=row {
-                let (above, own) = lower.split_at(row * size);
+                let (above, row_values) = lower.split_at(row * size);
                 let done: f64 = match column == row {
-                    true => own[..column].iter().map(|value| value * value).sum(),
+                    true => row_values[..column].iter().map(|value| value * value).sum(),
                     false => {
                         let other = &above[column * size..column * size + column];
-                        own[..column].iter().zip(other).map(|(a, b)| a * b).sum()
+                        row_values[..column].iter().zip(other).map(|(a, b)| a * b).sum()
                     }
                 };
                 let left = lower[row * size + column] - done;

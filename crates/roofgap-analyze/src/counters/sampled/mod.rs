@@ -88,7 +88,7 @@ pub fn add(
     for (at, stage) in analysis.stages.iter_mut().enumerate().take(index.len()) {
         let sums = lanes.iter().map(|(sums, lane)| (&sums[at], lane));
         let measured = measured(&sums.filter(|(sum, _)| sum.samples > 0).collect::<Vec<_>>(), stage);
-        let contradicts = measured.as_ref().is_some_and(|own| contradicts_model(own, stage, l2_bytes));
+        let contradicts = measured.as_ref().is_some_and(|row| contradicts_model(row, stage, l2_bytes));
         joined.losses.add(LossKind::SampledContradicts, u64::from(contradicts));
         stage.mbu_measured = measured;
     }
@@ -102,11 +102,14 @@ pub fn add(
 
 /// Tells whether ncu measured the kernel of a row.
 fn by_ncu(joined: &Joined, sampled: &Measured) -> bool {
-    let own = &sampled.row;
+    let sampled_row = &sampled.row;
     joined.measured.iter().any(|other| {
         let row = &other.row;
-        let place = row.stage.is_none() || row.stage == own.stage;
-        other.matched && place && row.kernel == own.kernel && (row.grid, row.block) == (own.grid, own.block)
+        let place = row.stage.is_none() || row.stage == sampled_row.stage;
+        other.matched
+            && place
+            && row.kernel == sampled_row.kernel
+            && (row.grid, row.block) == (sampled_row.grid, sampled_row.block)
     })
 }
 
@@ -146,9 +149,9 @@ impl Lane {
         gpu: Option<&GpuFacts>,
     ) -> Option<Self> {
         let device = trace.devices.get(counters.device.index())?;
-        let own = device.bandwidth_bytes_per_s.map(|rate| rate as f64);
+        let recorded = device.bandwidth_bytes_per_s.map(|rate| rate as f64);
         let bandwidth =
-            gpu.and_then(GpuFacts::bandwidth).map(|(rate, _)| rate).or(own).map(|rate| rate * 1e-9);
+            gpu.and_then(GpuFacts::bandwidth).map(|(rate, _)| rate).or(recorded).map(|rate| rate * 1e-9);
         let (ops, keys, stages) = columns(trace, index, counters);
         let used = usable(trace, &ops, counters);
         let mut windows: Vec<(Ns, Ns)> = used.iter().map(|at| counters.windows[*at]).collect();
@@ -168,7 +171,7 @@ impl Lane {
     }
 
     fn values(&self, signal: Signal) -> Option<&[f64]> {
-        self.signals.iter().find(|(own, _)| *own == signal).map(|(_, values)| values.as_slice())
+        self.signals.iter().find(|(listed, _)| *listed == signal).map(|(_, values)| values.as_slice())
     }
 
     /// Returns the mean of a signal per window without any operation, and per other window; `None` with too few of the former. Windows beside
@@ -182,8 +185,9 @@ impl Lane {
             idle[beside].fill(false);
         }
         let mean = |wanted: bool| {
-            let own = idle.iter().zip(values).filter(|(idle, _)| **idle == wanted);
-            let (count, sum) = own.fold((0, 0.0), |(count, sum), (_, value)| (count + 1, sum + value));
+            let wanted_values = idle.iter().zip(values).filter(|(idle, _)| **idle == wanted);
+            let (count, sum) =
+                wanted_values.fold((0, 0.0), |(count, sum), (_, value)| (count + 1, sum + value));
             (count >= LEAST_IDLE).then(|| sum / count as f64)
         };
         mean(true).zip(mean(false))
@@ -197,8 +201,8 @@ impl Lane {
     /// Takes the little that the device moves by itself away.
     fn without_background(mut self) -> Self {
         if let Some((idle, _)) = self.idle_and_busy(Signal::Dram) {
-            let own = self.signals.iter_mut().filter(|(signal, _)| *signal == Signal::Dram);
-            own.for_each(|(_, values)| values.iter_mut().for_each(|value| *value -= idle));
+            let memory = self.signals.iter_mut().filter(|(signal, _)| *signal == Signal::Dram);
+            memory.for_each(|(_, values)| values.iter_mut().for_each(|value| *value -= idle));
         }
         self
     }
@@ -209,16 +213,16 @@ impl Lane {
         for window in self.overlaps.chunk_by(|a, b| a.window == b.window) {
             let at = window[0].window as usize;
             let (start, end) = self.windows[at];
-            let all: f64 = window.iter().map(|own| own.ns).sum();
+            let all: f64 = window.iter().map(|overlap| overlap.ns).sum();
             let parallel = ((end - start) as f64 / all).min(1.0);
             let mut last = None;
-            for own in window {
-                let Some(stage) = self.stages[own.kernel as usize] else { continue };
+            for overlap in window {
+                let Some(stage) = self.stages[overlap.kernel as usize] else { continue };
                 let sum = &mut sums[stage];
-                sum.busy_ns += own.ns * parallel;
+                sum.busy_ns += overlap.ns * parallel;
                 sum.samples += u64::from(last.replace(stage) != Some(stage));
                 for (signal, values) in &self.signals {
-                    sum.signals[*signal as usize] += values[at] * own.ns / all;
+                    sum.signals[*signal as usize] += values[at] * overlap.ns / all;
                 }
             }
         }
@@ -234,7 +238,7 @@ impl Lane {
         let place: FxHashMap<usize, usize> = members
             .iter()
             .enumerate()
-            .flat_map(|(at, own)| own.iter().map(move |column| (*column, at)))
+            .flat_map(|(at, columns)| columns.iter().map(move |column| (*column, at)))
             .collect();
         let design = Design::new(&overlaps, members.len(), self.windows.len());
         let others = self.signals.iter().skip(1).map(|(signal, values)| {
@@ -413,14 +417,14 @@ fn columns(
     // The rest of each stage shares a column.
     let mut numbers: FxHashMap<(Option<usize>, Key), u32> = FxHashMap::default();
     let (mut keys, mut stages) = (Vec::new(), Vec::new());
-    for (at, (own, _)) in order.into_iter().enumerate() {
-        let shown = if at < MOST_KERNELS { own } else { (own.0, None) };
+    for (at, (key, _)) in order.into_iter().enumerate() {
+        let shown = if at < MOST_KERNELS { key } else { (key.0, None) };
         let number = *numbers.entry(shown).or_insert_with(|| {
             keys.push(shown.1);
             stages.push(shown.0);
             keys.len() as u32 - 1
         });
-        numbers.insert(own, number);
+        numbers.insert(key, number);
     }
     let number = |row: usize| numbers.get(&key(row)).copied().unwrap_or_default();
     (DeviceOps::of(trace, counters.device, number), keys, stages)

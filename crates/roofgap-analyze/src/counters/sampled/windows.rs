@@ -63,7 +63,7 @@ pub fn usable(trace: &Trace, ops: &DeviceOps, counters: &SampledCounters) -> Vec
 
 /// Computes the time of each column in each window, in the order of the windows. `shift` is added to the windows.
 pub fn overlaps(ops: &DeviceOps, windows: &[(Ns, Ns)], shift: Ns) -> Vec<Overlap> {
-    let mut found: Vec<Overlap> = Vec::with_capacity(ops.rows.len());
+    let mut list: Vec<Overlap> = Vec::with_capacity(ops.rows.len());
     let mut first = 0;
     for &(start, end, kernel) in &ops.rows {
         let (start, end) = (start - shift, end - shift);
@@ -73,19 +73,19 @@ pub fn overlaps(ops: &DeviceOps, windows: &[(Ns, Ns)], shift: Ns) -> Vec<Overlap
         for (at, window) in windows.iter().enumerate().skip(first).take_while(|(_, window)| window.0 < end) {
             let ns = end.min(window.1) - start.max(window.0);
             if ns > 0 {
-                found.push(Overlap { window: at as u32, kernel, ns: ns as f64 });
+                list.push(Overlap { window: at as u32, kernel, ns: ns as f64 });
             }
         }
     }
-    found.sort_by_key(|overlap| (overlap.window, overlap.kernel));
-    found.dedup_by(|next, kept| {
+    list.sort_by_key(|overlap| (overlap.window, overlap.kernel));
+    list.dedup_by(|next, kept| {
         let same = (next.window, next.kernel) == (kept.window, kept.kernel);
         if same {
             kept.ns += next.ns;
         }
         same
     });
-    found
+    list
 }
 
 /// The shift of the windows by which they fit the operations best.
@@ -147,10 +147,10 @@ fn best_shift(ops: &DeviceOps, windows: &[(Ns, Ns)], values: &[f64], interval: N
         let overlaps = overlaps(&near, windows, shift);
         let mut explained = vec![0.0; windows.len()];
         let fit = Design::new(&overlaps, near.columns, windows.len()).fit(values);
-        for own in &overlaps {
-            explained[own.window as usize] += own.ns * fit.rates[own.kernel as usize].value;
+        for overlap in &overlaps {
+            explained[overlap.window as usize] += overlap.ns * fit.rates[overlap.kernel as usize].value;
         }
-        explained.iter().zip(values).map(|(own, value)| (value - own) * (value - own)).sum::<f64>()
+        explained.iter().zip(values).map(|(part, value)| (value - part) * (value - part)).sum::<f64>()
     };
     let best = |shifts: Vec<Ns>| {
         let compared = shifts.into_iter().map(|shift| (shift, residual(shift)));

@@ -1,6 +1,6 @@
 //! Several GPUs: uneven work, communication that no computation hides, and ranks that wait for others.
 
-use crate::findings::rule::{FindingBuilder, View, percent};
+use crate::findings::rule::{FindingBuilder, View, fill, percent};
 use crate::findings::{StageEvidence, explain};
 use crate::names::short_name;
 use crate::numbers::{count, counted, time};
@@ -98,8 +98,13 @@ pub fn exposed(view: &View<'_>) -> Option<Finding> {
         exposed_ns: stage.each_device(talk.exposed_ns),
         hideable_ns: stage.each_device(talk.hideable_ns),
         roof_ns: view.roofs.communication_ns,
-        waited_ns: stage.communication.and_then(|own| own.waiting_ns).map(|ns| stage.each_device(ns)),
-        late: stage.communication.map_or((0, 0), |own| (own.late_calls, stage.each_device(own.late_ns))),
+        waited_ns: stage
+            .communication
+            .and_then(|communication| communication.waiting_ns)
+            .map(|ns| stage.each_device(ns)),
+        late: stage.communication.map_or((0, 0), |communication| {
+            (communication.late_calls, stage.each_device(communication.late_ns))
+        }),
     };
     exposed.finish(stage)
 }
@@ -109,16 +114,16 @@ pub fn exposed(view: &View<'_>) -> Option<Finding> {
 pub fn without_waits(stages: &[Stage], waited_ns: impl Fn(&str) -> Option<i64>, findings: &mut Vec<Finding>) {
     let waited = |finding: &Finding| {
         let stage = stages.iter().find(|stage| finding.stage.as_deref() == Some(&stage.name))?.warm();
-        let mut exposed = Exposed::of(finding)?;
+        let mut exposed = Exposed::from_finding(finding)?;
         let waited = stage.each_device(waited_ns(&stage.name)?);
         exposed.waited_ns = Some(waited.clamp(0, exposed.exposed_ns));
         Some((stage, exposed))
     };
     let mut changed = Vec::new();
     findings.retain(|finding| {
-        let found = (finding.id == EXPOSED).then(|| waited(finding)).flatten();
-        let keep = found.is_none();
-        changed.extend(found);
+        let waits = (finding.id == EXPOSED).then(|| waited(finding)).flatten();
+        let keep = waits.is_none();
+        changed.extend(waits);
         keep
     });
     findings.extend(changed.into_iter().filter_map(|(stage, exposed)| exposed.finish(stage)));
@@ -144,7 +149,7 @@ struct Exposed {
 
 impl Exposed {
     /// Reads the evidence of a finding.
-    fn of(finding: &Finding) -> Option<Self> {
+    fn from_finding(finding: &Finding) -> Option<Self> {
         let number = |key: &str| finding.evidence.get(key)?.as_i64();
         Some(Self {
             kernels: finding.evidence.get(KERNELS)?.as_u64()?,
@@ -246,34 +251,24 @@ pub fn late_ranks(view: &View<'_>) -> Vec<Finding> {
             .with("kernel_excess_ns", late.kernel_excess_ns)
             .with("idle_excess_ns", late.idle_excess_ns)
             .with("clock_error_ns", job.clock_error_ns)
-            .finish(title, action(late))
+            .finish(title, action(view, late))
     };
     late.filter_map(finding).collect()
 }
 
 /// Names the largest difference from the other ranks.
-fn action(late: &Straggler) -> String {
+fn action(view: &View<'_>, late: &Straggler) -> String {
     let rank = late.rank;
     let kernel_ns = late.kernel_excess_ns.unwrap_or(0);
     let idle_ns = late.idle_excess_ns.unwrap_or(0);
     // A difference that explains less than a tenth of the wait is not its cause.
     let least = late.waited_for_ns / 10;
     match &late.kernel {
-        Some(kernel) if kernel_ns >= idle_ns && kernel_ns > least => format!(
-            "Rank {rank} spends {} more than the median of the other ranks in {}: compare its share of the work (experts, tokens, \
-             layers), its clocks and its power limit with theirs.",
-            time(kernel_ns),
-            short_name(kernel)
-        ),
-        _ if idle_ns > least => format!(
-            "The GPU of rank {rank} is idle {} longer than the median of the other ranks: look at its CPU (affinity, other \
-             processes, data loading, Python) and at what its thread waits for.",
-            time(idle_ns)
-        ),
-        _ => format!(
-            "No kernel and no idle time of rank {rank} in this stage is longer by as much: look at what it does before the stage, \
-             and at how the work is divided."
-        ),
+        Some(kernel) if kernel_ns >= idle_ns && kernel_ns > least => {
+            fill(view.action("slower kernel"), &[&rank, &time(kernel_ns), &short_name(kernel)])
+        }
+        _ if idle_ns > least => fill(view.action("idle rank"), &[&rank, &time(idle_ns)]),
+        _ => fill(view.action("before the stage"), &[&rank]),
     }
 }
 
@@ -293,11 +288,7 @@ pub fn uneven_experts(view: &View<'_>) -> Vec<Finding> {
             count(row.slowest_count),
             count(row.sections)
         );
-        let action = format!(
-            "Spread the experts evenly: replicate or move those that get most tokens (expert-parallel load balancing such as EPLB), \
-             or balance the router. All ranks together wait {} in the collectives after their experts.",
-            time(row.waited_ns.unwrap_or(0))
-        );
+        let action = fill(view.action("even experts"), &[&time(row.waited_ns.unwrap_or(0))]);
         view.saves(&[("experts of the slowest rank above the mean", bound_ns)])
             .with("rank", row.slowest_rank)
             .with("slowest_count", row.slowest_count)

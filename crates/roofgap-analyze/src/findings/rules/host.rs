@@ -2,7 +2,7 @@
 
 use super::LEAST_SMALL_GAP_PCT;
 use super::words::{self, is_telling, operation, spoken};
-use crate::findings::rule::{View, percent};
+use crate::findings::rule::{View, fill, percent};
 use crate::host::advice;
 use crate::numbers::{count, time};
 use crate::result::{Confidence, Finding, HostFunction, HostKind, StageKind};
@@ -42,9 +42,7 @@ pub fn outside(view: &View<'_>) -> Option<Finding> {
     };
     let look =
         words::start_with(stage, || format!("Find what the CPU does there ({work}) in a CPU profile."));
-    let action = format!(
-        "{look} Take it off the path: prepare the next inputs while the GPU works, and handle results afterwards, on another thread."
-    );
+    let action = format!("{look} {}", view.action("another thread"));
     draft
         .with("outside_idle_ns", edges_ns.max(0))
         .with("before_steps_ns", (first_ns > 0).then_some(first_ns))
@@ -61,7 +59,7 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
     let has_line = stage.host.first().is_some_and(|row| row.function != NOT_RUNNING);
     let known = words::most_idle(stage)
         .is_some_and(|(kind, share)| (has_line || kind != HostKind::Descheduled) && share >= 50.0);
-    let large = percent(stage.each_device(ns), stage.elapsed_ns()) >= LEAST_SMALL_GAP_PCT;
+    let large = view.pct(ns) >= LEAST_SMALL_GAP_PCT;
     if !stage.computes() || !large || known {
         return None;
     }
@@ -75,10 +73,10 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
             time(work.longest.ns)
         ),
     };
-    let rests =
+    let away =
         words::most_idle(stage).is_some_and(|(kind, share)| kind == HostKind::Descheduled && share >= 50.0);
     let messages = work.within.as_deref().filter(|name| name.starts_with("MPI_"));
-    let (what, draft) = match (rests, messages) {
+    let (what, draft) = match (away, messages) {
         (_, Some(name)) => (format!("the launching thread is in {name}"), draft),
         (true, _) => ("the launching thread does not run".to_owned(), draft.confidence(Confidence::Guessed)),
         (false, _) => ("the CPU does other work".to_owned(), draft),
@@ -99,7 +97,7 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
     let action = match work.within.as_ref() {
         _ if 2 * work.managed_ns > ns => view.action("managed").to_owned(),
         Some(_) if messages.is_some() => view.action("messages").to_owned(),
-        _ if rests => advice(HostKind::Descheduled).to_owned(),
+        _ if away => advice(HostKind::Descheduled).to_owned(),
         _ => format!("{look}{within} {}{such_as}", view.action("other work")),
     };
     draft
@@ -115,7 +113,7 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
 pub fn cold(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let (inside_ns, before_ns) = (stage.idle_detail.cold_ns, stage.before.cold_ns);
-    let pct = percent(stage.each_device(inside_ns + before_ns), stage.elapsed_ns());
+    let pct = view.pct(inside_ns + before_ns);
     if pct < LEAST_GAP_PCT {
         return None;
     }
@@ -135,7 +133,7 @@ pub fn cold(view: &View<'_>) -> Option<Finding> {
         "{} was recorded cold: {} idle {} ({pct:.0} % of its time) in one-time CPU work{}",
         stage.spoken(),
         view.gpu_is(),
-        time(stage.each_device(inside_ns + before_ns)),
+        view.time(inside_ns + before_ns),
         call.as_ref().map_or_else(String::new, |call| format!(", in {call} and before it"))
     );
     let action = if call.is_some() { view.action("cold") } else { view.action("once") };
@@ -151,7 +149,7 @@ pub fn waits_for_data(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let (inside_ns, before_ns) = (stage.data_loading_ns, stage.before.data_loading_ns);
     let loading_ns = inside_ns + before_ns;
-    let large = percent(stage.each_device(loading_ns), stage.elapsed_ns()) >= LEAST_SMALL_GAP_PCT;
+    let large = view.pct(loading_ns) >= LEAST_SMALL_GAP_PCT;
     let idle = stage.idle.filter(|_| large)?;
     let draft = view.saves_on_devices(&[
         ("idle time in the data loader", inside_ns),
@@ -161,15 +159,11 @@ pub fn waits_for_data(view: &View<'_>) -> Option<Finding> {
         "{} waits for its data loader: {} idle {} while the CPU gets the next batch, {:.0} % of its idle time",
         stage.spoken(),
         view.gpu_is(),
-        time(stage.each_device(loading_ns)),
+        view.time(loading_ns),
         percent(loading_ns, idle.total_ns() + stage.before.idle_ns).min(100.0)
     );
-    let action = format!(
-        "Load batches ahead of the GPU: more workers (num_workers) that stay alive (persistent_workers=True), a larger prefetch_factor, \
-         pin_memory=True and copies with non_blocking=True. If the workers cannot keep up, make a sample cheaper: decode and \
-         transform less, or on the GPU. If all of that wait vanished the stage would take {}.",
-        time(stage.elapsed_ns() - draft.bound_ns())
-    );
+    let left = time(stage.elapsed_ns() - draft.bound_ns());
+    let action = fill(view.action("batches ahead"), &[&left]);
     draft
         .with("data_loading_ns", loading_ns)
         .with("idle_launch_ns", idle.launch_ns)
@@ -204,7 +198,7 @@ fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
     // So do those about data loaders, about cold starts, and about time outside of GPU work.
     let other_ns = stage.data_loading_ns + stage.idle_detail.cold_ns;
     let is_launches = stage.causes()?.launch_ns - other_ns >= ns / 2;
-    if !is_launches || percent(stage.each_device(ns - waits_ns), stage.elapsed_ns()) < LEAST_CODE_PCT {
+    if !is_launches || view.pct(ns - waits_ns) < LEAST_CODE_PCT {
         return None;
     }
     // Of a thread whose code is not known, a wait for work or for the device is not told from a lost core.

@@ -4,7 +4,7 @@ use super::measured::{WARP, above_roof_ns, beyond_shortest_ns, busiest_pct, full
 use super::occupancy::filled;
 use crate::counters::{Bound, Measured};
 use crate::findings::evidence::{ChainUse, ShapeUse};
-use crate::findings::rule::{View, percent};
+use crate::findings::rule::{View, fill, percent};
 use crate::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
 use crate::names::{Family, is_initialisation};
 use crate::numbers::{count, counted, time};
@@ -172,20 +172,23 @@ pub fn stretched(view: &View<'_>) -> Option<Finding> {
             Family::Elementwise | Family::CopyLayout => light,
             family => !light && family == Family::Gemm,
         };
-        view.evidence.into_iter().flat_map(|own| &own.shapes).filter(move |shape| family(shape.family))
+        view.evidence
+            .into_iter()
+            .flat_map(|evidence| &evidence.shapes)
+            .filter(move |shape| family(shape.family))
     };
     let usual_ns = |shape: &ShapeUse| shape.shortest_ns.saturating_mul(shape.calls as i64);
     let is_stretched = |shape: &&ShapeUse| {
         (1..shape.total_ns / STRETCHED).contains(&usual_ns(shape)) && 2 * shape.shared_ns < shape.total_ns
     };
-    let sum = |shapes: &mut dyn Iterator<Item = &ShapeUse>| shapes.map(|own| own.total_ns).sum::<i64>();
+    let sum = |shapes: &mut dyn Iterator<Item = &ShapeUse>| shapes.map(|shape| shape.total_ns).sum::<i64>();
     if 2 * sum(&mut of(true).filter(is_stretched)) < sum(&mut of(true)) {
         return None;
     }
     let shapes: Vec<&ShapeUse> = of(true).chain(of(false)).filter(is_stretched).collect();
     let largest = shapes.iter().max_by_key(|shape| shape.total_ns)?;
     let (total_ns, usual): (i64, i64) =
-        shapes.iter().fold((0, 0), |(total, usual), own| (total + own.total_ns, usual + usual_ns(own)));
+        shapes.iter().fold((0, 0), |(total, usual), shape| (total + shape.total_ns, usual + usual_ns(shape)));
     let times = largest.total_ns / usual_ns(largest).max(1);
     let draft = view.saves_on_devices(&[("such kernels", total_ns), ("at their shortest", -usual)]);
     if percent(draft.bound_ns(), stage.elapsed_ns()) < LEAST_SMALL_PCT {
@@ -195,7 +198,7 @@ pub fn stretched(view: &View<'_>) -> Option<Finding> {
     let title = format!(
         "kernels of {} take many times as long as others of the same shape, {short} {times} times on average: {}",
         stage.spoken(),
-        time(stage.each_device(total_ns))
+        view.time(total_ns)
     );
     draft
         .with("stretched_ns", total_ns)
@@ -221,8 +224,8 @@ pub fn unfused(view: &View<'_>) -> Option<Finding> {
         time(chains.ns)
     );
     let time_of = |is: &dyn Fn(&Kernel) -> bool| -> i64 {
-        let own = view.stage.kernels.iter().filter(|kernel| is(kernel));
-        own.map(|kernel| kernel.total_ns).sum()
+        let kernels = view.stage.kernels.iter().filter(|kernel| is(kernel));
+        kernels.map(|kernel| kernel.total_ns).sum()
     };
     let is_layout = |kernel: &Kernel| LAYOUT_KERNELS.iter().any(|part| kernel.name.contains(part));
     let (layout_ns, bits_ns) =
@@ -234,13 +237,8 @@ pub fn unfused(view: &View<'_>) -> Option<Finding> {
     } else {
         String::new()
     };
-    let action = format!(
-        "{first}Fuse them: {}; the longest chain has {} kernels. Each kernel of a chain reads and writes what the one before it had in \
-         registers.",
-        view.program.fusing(),
-        chains.longest
-    );
-    found(view, &chains, title, action)
+    let fuse = fill(view.action("fuse"), &[&view.program.fusing(), &chains.longest]);
+    saved_by_fusion(view, &chains, title, first + &fuse)
 }
 
 /// Parts of the names of kernels that convert layouts, and the share of kernel time, in %, from which on they come first.
@@ -263,16 +261,11 @@ pub fn unfused_attention(view: &View<'_>) -> Option<Finding> {
     );
     let library = if program.is_hopper { "FlashAttention 3 or cuDNN" } else { "FlashAttention 2" };
     let action = match program.engine {
-        _ if !program.is_torch => format!("Use a fused attention kernel ({library}), which keeps the scores on the chip."),
-        Some(engine) if engine.in_process => {
-            "Use fused attention, which keeps the scores on the chip: attn_implementation=\"sdpa\" instead of \"eager\".".to_owned()
-        }
-        _ => format!(
-            "Use torch.nn.functional.scaled_dot_product_attention ({library} where types and masks allow it), which keeps the scores on the \
-             chip."
-        ),
+        _ if !program.is_torch => fill(view.action("fused kernel"), &[&library]),
+        Some(engine) if engine.in_process => view.action("eager attention").to_owned(),
+        _ => fill(view.action("attention call"), &[&library]),
     };
-    found(view, &chains, title, action)
+    saved_by_fusion(view, &chains, title, action)
 }
 
 /// Families that a compiler can fold into one another.
@@ -289,7 +282,7 @@ fn used(chains: ChainUse) -> Option<ChainUse> {
     (chains.count > 0).then_some(chains)
 }
 
-fn found(view: &View<'_>, chains: &ChainUse, title: String, action: String) -> Option<Finding> {
+fn saved_by_fusion(view: &View<'_>, chains: &ChainUse, title: String, action: String) -> Option<Finding> {
     let longest_ns = chains.ns - chains.beyond_longest_ns;
     view.saves_on_devices(&[
         ("kernels of the chains", chains.ns),
@@ -342,8 +335,8 @@ pub fn tensor_cores_idle(view: &View<'_>) -> Option<Finding> {
     let shapes = view.evidence.map_or(&[][..], |evidence| &evidence.shapes);
     let fills = |k: &&Kernel| {
         let few = |shape: &&ShapeUse| shape.sms.is_some_and(|sms| 2 * shape.blocks < u64::from(sms));
-        let own = shapes.iter().filter(|shape| shape.name == k.name && shape.blocks > 0);
-        2 * own.filter(few).map(|shape| shape.total_ns).sum::<i64>() <= k.total_ns
+        let of_kernel = shapes.iter().filter(|shape| shape.name == k.name && shape.blocks > 0);
+        2 * of_kernel.filter(few).map(|shape| shape.total_ns).sum::<i64>() <= k.total_ns
     };
     let waits = |k: &&Kernel| {
         let is_memory = |row: &Measured| matches!(row.bound, Some(Bound::Dram | Bound::L2 | Bound::L1));
@@ -446,32 +439,33 @@ const LEFT_OUT: [&str; 1] = ["MemoryL2Compression"];
 /// for each unit, counts once with the largest. A launch that is mostly its start and its end is left out.
 pub fn ncu_rules(view: &View<'_>) -> Vec<Finding> {
     // One line for a kernel and rule: the launch shapes that a rule speaks of are added up.
-    let mut said: Vec<Said<'_>> = Vec::new();
+    let mut results: Vec<RuleResult<'_>> = Vec::new();
     let long = view.counters().filter(|row| is_long(row.timeline_total_ns, row.timeline_calls));
     for measured in long {
         let most_ns = beyond_shortest_ns(measured.timeline_total_ns, measured.timeline_calls);
         // Warps that wait for a full pipe are no cause of their own.
         let of_pipe = |rule: &str| rule == "CPIStall" && full_pipe(view, measured).is_some();
-        for (advice, percent) in estimates(measured).into_iter().filter(|(own, _)| !of_pipe(&own.rule)) {
+        for (advice, percent) in estimates(measured).into_iter().filter(|(rule, _)| !of_pipe(&rule.rule)) {
             let saves = (measured.timeline_total_ns as f64 * percent / 100.0).min(most_ns as f64);
             let kernel = &measured.row.kernel;
-            let same = said.iter_mut().find(|said| said.kernel == kernel && said.advice.rule == advice.rule);
-            match same {
-                Some(said) => {
+            let same = |row: &&mut RuleResult<'_>| row.kernel == kernel && row.advice.rule == advice.rule;
+            match results.iter_mut().find(same) {
+                Some(result) => {
                     // The text is that of the largest estimate.
-                    if percent > said.percent {
-                        (said.advice, said.percent) = (advice, percent);
+                    if percent > result.percent {
+                        (result.advice, result.percent) = (advice, percent);
                     }
-                    said.kernel_ns += measured.timeline_total_ns;
-                    said.saves += saves;
+                    result.kernel_ns += measured.timeline_total_ns;
+                    result.saves += saves;
                 }
                 None => {
-                    said.push(Said { kernel, kernel_ns: measured.timeline_total_ns, advice, percent, saves });
+                    let kernel_ns = measured.timeline_total_ns;
+                    results.push(RuleResult { kernel, kernel_ns, advice, percent, saves });
                 }
             }
         }
     }
-    said.iter().filter_map(|said| said.finding(view)).collect()
+    results.iter().filter_map(|result| result.finding(view)).collect()
 }
 
 /// Use of a unit, % of its peak, below which it does not matter how evenly its parts are used.
@@ -492,13 +486,13 @@ fn estimates(measured: &Measured) -> Vec<(&NcuRule, f64)> {
     let row = &measured.row;
     let busiest = busiest_pct(row);
     let mut largest: Vec<(&NcuRule, f64)> = Vec::new();
-    let is_said = |advice: &&NcuRule| {
+    let counts = |advice: &&NcuRule| {
         // A grid that does not fill the GPU has few warps whatever they do.
         let is_small = measured.bound == Some(Bound::TooSmall);
         let by_design = advice.rule.contains("Occupancy") && (is_small || keeps_data(&row.kernel));
         !LEFT_OUT.contains(&advice.rule.as_str()) && !is_of_an_idle_unit(advice, row) && !by_design
     };
-    for advice in measured.advice.iter().filter(is_said) {
+    for advice in measured.advice.iter().filter(counts) {
         let Some(percent) = advice.speedup_pct.filter(|pct| pct.is_finite() && *pct > 0.0) else {
             continue;
         };
@@ -517,7 +511,7 @@ fn estimates(measured: &Measured) -> Vec<(&NcuRule, f64)> {
 }
 
 /// Results of one rule for one kernel.
-struct Said<'a> {
+struct RuleResult<'a> {
     kernel: &'a str,
     /// Time of the launch shapes that the rule is about, ns.
     kernel_ns: i64,
@@ -529,7 +523,7 @@ struct Said<'a> {
     saves: f64,
 }
 
-impl Said<'_> {
+impl RuleResult<'_> {
     fn finding(&self, view: &View<'_>) -> Option<Finding> {
         let saves = above_roof_ns(view, self.kernel).map_or(self.saves, |above| above.min(self.saves)) as i64;
         let title = format!(

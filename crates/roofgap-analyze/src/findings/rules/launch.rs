@@ -4,16 +4,14 @@ use super::LEAST_SMALL_GAP_PCT;
 use super::words::{self, is_dispatch, operation};
 use crate::findings::LaunchGap;
 use crate::findings::program::is_fused;
-use crate::findings::rule::{View, percent};
+use crate::findings::rule::{View, fill, percent};
 use crate::model::{Experts, Mlp, distinct_experts};
 use crate::names::Family;
 use crate::numbers::{count, time};
-use crate::result::{Confidence, Finding, Stage, StageKind};
+use crate::result::{Confidence, Finding, GraphRow, Stage, StageKind};
+use crate::timeline::LAUNCH_LATENCY_NS;
 use crate::verdict::{StageLimit, verdict};
 use roofgap_base::stats::median;
-
-/// A launch takes 3 to 10 µs of CPU time. A shorter kernel cannot hide the launch of the next.
-const LAUNCH_NS: i64 = 10_000;
 
 /// Where the gap before a launch is longer than this on average, the CPU does other work between launches.
 const LONG_GAP_NS: i64 = 200_000;
@@ -29,9 +27,9 @@ const NEARLY_WHOLE: u64 = 8;
 /// counts, since one cannot tell gaps apart.
 pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let use_ = Launching::of(view)?;
+    let launching = Launching::from_view(view)?;
     let (busy_ns, busy_pct) = (stage.busy_ns.or(stage.kernel_ns)?, 100.0 * stage.busy_share()?);
-    let profiler_ns = (use_.gap_ns.max(0) as f64 * stage.profiler_part()) as i64;
+    let profiler_ns = (launching.gap_ns.max(0) as f64 * stage.profiler_part()) as i64;
     let draft = match (stage.idle, stage.launch_after) {
         (Some(idle), after) => view
             .saves_on_devices(&[
@@ -43,11 +41,11 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
                 ("before the first operation of a step", -host_first_ns(stage)),
                 ("while the CPU did other work", -stage.idle_detail.host_work_ns),
                 ("while it allocated or freed memory", -stage.idle_detail.allocation_ns),
-                ("in steps that take much longer than the others", -use_.slow_ns),
+                ("in steps that take much longer than the others", -launching.slow_ns),
                 ("cost of the profiler", -profiler_ns),
             ])
             // That cost is fitted, and launches between allocations do not follow one another.
-            .confidence(match profiler_ns > 0 || use_.allocates {
+            .confidence(match profiler_ns > 0 || launching.allocates {
                 true => Confidence::Bounded,
                 false => view.rule.confidence,
             }),
@@ -56,10 +54,11 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
             .confidence(Confidence::Guessed)
             .with("from", "kernel totals and wall time: all time without kernels counts"),
     };
-    let gap_ns = stage.each_device(use_.gap_ns);
-    let rate = use_.per_step.filter(|_| stage.steps.as_ref().is_some_and(|steps| steps.count > 1));
+    let gap_ns = stage.each_device(launching.gap_ns);
+    let rate = launching.per_step.filter(|_| stage.steps.as_ref().is_some_and(|steps| steps.count > 1));
     let rate = rate.map_or_else(String::new, |rate| format!(", {} a step", count(rate.round() as u64)));
-    let in_one = use_.one_gap.map_or_else(String::new, |gap| format!(", {} of it in one gap", time(gap.ns)));
+    let in_one =
+        launching.one_gap.map_or_else(String::new, |gap| format!(", {} of it in one gap", time(gap.ns)));
     // The table of stages names another limit where something else takes more.
     let limit = match verdict(stage).label {
         StageLimit::Launch | StageLimit::NotMeasured => " is launch-bound:",
@@ -69,31 +68,31 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
         "{}{limit} the GPU is busy {busy_pct:.1} % of the time and waits {} for {} launches{rate}{in_one}{}",
         stage.spoken(),
         time(gap_ns),
-        count(use_.launches),
+        count(launching.launches),
         words::line(stage)
     );
     let left = stage.own_ns() - draft.bound_ns();
     let action = format!(
         "{}{} If every such gap vanished the stage would take {}.",
         words::first_step(stage),
-        use_.action(view),
+        launching.action(view),
         time(left)
     );
     draft
         .with("wall_ns", stage.wall_ns)
         .with("busy_ns", busy_ns)
         .with_number("busy_pct", busy_pct)
-        .with("launches", use_.launches)
-        .with_number("gap_per_launch_ns", use_.gap_ns as f64 / use_.launches as f64)
+        .with("launches", launching.launches)
+        .with_number("gap_per_launch_ns", launching.gap_ns as f64 / launching.launches as f64)
         .with("light_kernels", light_kernels(stage))
         .with("idle_launch_ns", stage.idle.map(|idle| idle.launch_ns))
         .with("idle_total_ns", stage.idle.map(|idle| idle.total_ns()))
         .with_number("mean_kernel_ns", mean_kernel_ns(stage).map(|ns| ns as f64))
-        .with_number("launches_per_step", use_.per_step)
-        .with("graph_launches", (use_.graphs > 0).then_some(use_.graphs))
-        .with("longest_gap_ns", use_.one_gap.map(|gap| gap.ns))
-        .with("longest_gap_before", use_.one_gap.map(|gap| operation(view, gap)))
-        .with("remedy", use_.remedy(view))
+        .with_number("launches_per_step", launching.per_step)
+        .with("graph_launches", (launching.graphs > 0).then_some(launching.graphs))
+        .with("longest_gap_ns", launching.one_gap.map(|gap| gap.ns))
+        .with("longest_gap_before", launching.one_gap.map(|gap| operation(view, gap)))
+        .with("remedy", launching.remedy(view))
         .finish(title, action)
 }
 
@@ -121,16 +120,15 @@ struct Launching<'a> {
 
 impl<'a> Launching<'a> {
     /// Returns the launches of a stage whose gaps are its largest loss.
-    fn of(view: &View<'a>) -> Option<Self> {
+    fn from_view(view: &View<'a>) -> Option<Self> {
         let stage = view.stage;
         let launches = if stage.launch_count > 0 { stage.launch_count } else { stage.kernel_count };
         let busy_ns = stage.busy_ns.or(stage.kernel_ns).filter(|ns| *ns > 0)?;
         let causes = stage.causes();
         let gap_ns = match causes {
             Some(causes) => {
-                let detail = stage.idle_detail;
-                let known = detail.cold_ns + detail.host_work_ns + detail.allocation_ns;
-                causes.launch_ns - stage.data_loading_ns - known - host_first_ns(stage)
+                let known = stage.data_loading_ns + stage.idle_detail.known_ns();
+                causes.launch_ns - known - host_first_ns(stage)
             }
             None => stage.wall_ns - busy_ns,
         };
@@ -141,7 +139,7 @@ impl<'a> Launching<'a> {
         let other_ns = |ns| if is_dispatch(stage, ns) { 0 } else { ns };
         let largest = causes
             .is_none_or(|other| gap_ns >= other.sync_ns.max(other.copy_ns).max(other_ns(other.other_ns)));
-        let large = percent(stage.each_device(gap_ns), stage.elapsed_ns()) >= LEAST_SMALL_GAP_PCT;
+        let large = view.pct(gap_ns) >= LEAST_SMALL_GAP_PCT;
         // What is left of a cold run is not how a warm one goes.
         let cold = stage.idle_detail.cold_ns + stage.before.cold_ns > gap_ns;
         if launches == 0 || !stage.computes() || !large || !largest || cold {
@@ -150,7 +148,7 @@ impl<'a> Launching<'a> {
         let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
         let longest = view.evidence.and_then(|evidence| evidence.longest_launch_gap.as_ref());
         let graphs = view.evidence.map_or(0, |evidence| evidence.graph_launches);
-        let whole_ns: i64 = stage.graphs.iter().map(|graph| graph.total_ns).sum();
+        let (_, whole_ns) = GraphRow::sum(&stage.graphs);
         // Each other launch starts one kernel at most; the rest of the kernels are in graphs.
         let others = launches.saturating_sub(graphs);
         let in_graphs = others < stage.kernel_count / 2 || whole_ns > stage.kernel_ns.unwrap_or(0);
@@ -195,36 +193,21 @@ impl<'a> Launching<'a> {
     }
 
     fn action(&self, view: &View<'_>) -> String {
-        const PROFILE: &str = "show in a CPU profile of the launching thread.";
         if let Some(gap) = self.one_gap {
-            let look =
-                || format!("Python, data preparation, scheduling, compilation and file access {PROFILE}");
-            format!(
-                "Find what the CPU does before it launches {}: one gap of {} there is {:.0} % of this time. {}",
-                operation(view, gap),
-                time(gap.ns),
-                percent(gap.ns, self.gap_ns).min(100.0),
-                words::start_with(view.stage, look)
-            )
+            let share = format!("{:.0}", percent(gap.ns, self.gap_ns).min(100.0));
+            let look = words::start_with(view.stage, || view.action("profile of a gap").to_owned());
+            fill(view.action("one gap"), &[&operation(view, gap), &time(gap.ns), &share, &look])
         } else if self.is_between_graphs() {
-            format!(
-                "Its work is in CUDA graphs already; the time goes from one launch to the next. Take what the CPU does there off the \
-                 path: {}.",
-                if view.program.generates {
-                    view.program.advice().overlap
-                } else {
-                    view.action("inputs ahead")
-                }
-            )
+            let ahead = match view.program.generates {
+                true => view.program.advice().overlap,
+                false => view.action("inputs ahead"),
+            };
+            fill(view.action("between graphs"), &[&ahead])
         } else if self.is_single_pass {
             view.action("single pass").to_owned()
         } else if self.mean_gap_ns() > LONG_GAP_NS {
-            let look = || format!("Python, data preparation, scheduling and file access {PROFILE}");
-            format!(
-                "Find what the CPU does between launches: {} on average, where a launch takes some microseconds. {}",
-                time(self.mean_gap_ns()),
-                words::start_with(view.stage, look)
-            )
+            let look = words::start_with(view.stage, || view.action("profile of launches").to_owned());
+            fill(view.action("between launches"), &[&time(self.mean_gap_ns()), &look])
         } else {
             self.fewer_launches(view)
         }
@@ -252,7 +235,7 @@ impl<'a> Launching<'a> {
             _ if stage.steps.is_some() => view.action("steps"),
             _ => view.action("no steps"),
         };
-        let mean = mean_kernel_ns(stage).map_or_else(String::new, |ns| match ns < LAUNCH_NS {
+        let mean = mean_kernel_ns(stage).map_or_else(String::new, |ns| match ns < LAUNCH_LATENCY_NS {
             true => format!("; kernels of {} on average are too short to hide a launch each", time(ns)),
             false => format!(
                 "; kernels take {} on average, and the CPU launches one every {}",
@@ -273,9 +256,7 @@ impl<'a> Launching<'a> {
         let waits = match waits {
             _ if self.allocates => format!(" {}", view.action("allocations first")),
             None => String::new(),
-            Some(waits) => format!(
-                " A graph cannot hold the {waits:.0} waits for the device of each step: remove them first."
-            ),
+            Some(waits) => format!(" {}", fill(view.action("waits first"), &[&format!("{waits:.0}")])),
         };
         format!("Launch less often: {how}{mean}.{waits}{light}")
     }
@@ -293,8 +274,7 @@ fn slow_steps_ns(stage: &Stage) -> i64 {
         return 0;
     };
     let slow = each.iter().filter(|ns| **ns * 100 > middle * SLOW_PCT);
-    let detail = stage.idle_detail;
-    let known = stage.data_loading_ns + detail.cold_ns + detail.host_work_ns + detail.allocation_ns;
+    let known = stage.data_loading_ns + stage.idle_detail.known_ns();
     let devices = stage.devices_per_instance.max(1.0);
     (slow.map(|ns| ns - middle).sum::<i64>() as f64 * devices) as i64 - known
 }
@@ -380,10 +360,8 @@ pub fn one_by_one(view: &View<'_>) -> Option<Finding> {
          layers",
         stage.spoken()
     );
-    let action = format!(
-        "Run all experts of a layer in one grouped product (a fused mixture-of-experts kernel, grouped_mm): {grouped:.0} launches a \
-         step instead of {one_by_one:.0}, and no loop over experts on the CPU."
-    );
+    let numbers = [format!("{grouped:.0}"), format!("{one_by_one:.0}")];
+    let action = fill(view.action("grouped experts"), &[&numbers[0], &numbers[1]]);
     view.saves_on_devices(&[
         ("idle time before launches", gaps),
         ("of the launches that stay", -(left.round() as i64)),

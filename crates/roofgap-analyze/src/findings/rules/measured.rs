@@ -18,7 +18,7 @@ const MANY_FP64: [&str; 5] = ["6.0", "7.0", "8.0", "9.0", "10.0"];
 pub fn full_pipe(view: &View<'_>, row: &Measured) -> Option<BusiestPipe> {
     let mut busiest = row.readings.busiest_pipe().filter(|_| row.bound == Some(Bound::Compute))?;
     let capability = || view.inputs.analysis.devices.first()?.compute_capability.as_deref();
-    let few_fp64 = capability().is_some_and(|own| !MANY_FP64.contains(&own));
+    let few_fp64 = capability().is_some_and(|version| !MANY_FP64.contains(&version));
     // Double precision comes with other instructions.
     if few_fp64 && busiest.fp64_pct >= busiest.pct - SHARED_PCT {
         (busiest.pipe, busiest.pct) = (Pipe::Fp64, busiest.fp64_pct);
@@ -46,10 +46,10 @@ pub fn above_roof_ns(view: &View<'_>, name: &str) -> Option<f64> {
         Some(_) => &view.stage.kernels,
         None => &view.inputs.analysis.kernels,
     };
-    let own = || kernels.iter().filter(|kernel| kernel.name == name);
-    let covered: i64 = own().filter_map(|kernel| kernel.roof.roof_covered_ns).sum();
-    let total: i64 = own().map(|kernel| kernel.total_ns).sum();
-    let above: Option<i64> = own().map(|kernel| kernel.roof.above_roof_ns).sum();
+    let rows = || kernels.iter().filter(|kernel| kernel.name == name);
+    let covered: i64 = rows().filter_map(|kernel| kernel.roof.roof_covered_ns).sum();
+    let total: i64 = rows().map(|kernel| kernel.total_ns).sum();
+    let above: Option<i64> = rows().map(|kernel| kernel.roof.above_roof_ns).sum();
     above.filter(|_| total > 0 && covered >= total).map(|ns| ns as f64)
 }
 

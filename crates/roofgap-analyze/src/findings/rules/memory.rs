@@ -2,7 +2,7 @@
 
 use super::measured::{CLEARLY, LOW_PCT, WARP, above_roof_ns, busiest_pct, full_pipe, is_long, keeps_data};
 use crate::counters::{Bound, Measured, NEAR_ROOF_PCT, Pipe, SAME_PCT};
-use crate::findings::rule::View;
+use crate::findings::rule::{FindingBuilder, View};
 use crate::findings::threads_of;
 use crate::names::{Family, family, is_closed_source};
 use crate::numbers::{count, time};
@@ -43,31 +43,28 @@ pub fn at_the_roof(view: &View<'_>) -> Option<Finding> {
     let at_roof = |row: &&Measured| {
         row.bound == Some(Bound::Dram) && row.reached_pct.is_some_and(|pct| pct >= AT_ROOF_PCT)
     };
-    let kernels: Vec<&Measured> = view.counters().filter(at_roof).collect();
-    if let Some((largest, total_ns)) = largest(&kernels) {
+    if let Some(group) = Group::find(view, at_roof) {
+        let Group { rows, largest, total_ns, name } = &group;
         let reached = largest.reached_pct.unwrap_or_default().min(100.0);
-        let name = view.short_names.get(&largest.row.kernel);
         let title = format!(
             "{} at the memory roof, {name} at {reached:.0} % of DRAM bandwidth: {}",
-            kernels_that(&kernels, stage.spoken(), ["runs", "run"]),
-            time(total_ns)
+            group.that(view, ["runs", "run"]),
+            time(*total_ns)
         );
         // With half the bytes the multiprocessors may be the limit.
-        let left: f64 = kernels
+        let left: f64 = rows
             .iter()
             .map(|row| {
                 row.timeline_total_ns as f64 * row.row.sm_pct.unwrap_or(0.0).clamp(50.0, 100.0) / 100.0
             })
             .sum();
-        return view
-            .saves_on_devices(&[("kernel time", total_ns), ("with half the bytes", -(left.round() as i64))])
-            .with("kernels", kernels.len())
-            .with("kernel_ns", total_ns)
-            .with("largest", name)
+        return group
+            .draft(view, "with half the bytes", -(left.round() as i64))
+            .with("kernel_ns", *total_ns)
             .with_number("largest_dram_pct", reached)
             .finish(title, fewer_bytes(view, Some(largest)));
     }
-    let model = ByModel::of(view).filter(|model| model.mbu_pct >= NEAR_ROOF_PCT)?;
+    let model = ByModel::from_view(view).filter(|model| model.mbu_pct >= NEAR_ROOF_PCT)?;
     let title = format!(
         "{} is memory-bound: while busy the GPU moves what the model needs at {:.0} % of its bandwidth",
         stage.spoken(),
@@ -84,28 +81,26 @@ pub fn at_the_roof(view: &View<'_>) -> Option<Finding> {
 /// of the bandwidth and even less of the compute peak. The bound is the time that the roof would not need.
 pub fn far_from_the_roof(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let kernels: Vec<&Measured> = view.counters().filter(|row| waits_for_memory(row)).collect();
-    if let Some((largest, total_ns)) = largest(&kernels) {
+    if let Some(group) = Group::find(view, |row| waits_for_memory(row)) {
+        let Group { rows, largest, total_ns, name } = &group;
         let dram = |row: &Measured| row.row.dram_pct.unwrap_or_default().min(100.0);
-        let lost_ns = lost_ns(view, &kernels, |row| busiest_pct(&row.row)).round() as i64;
-        let name = view.short_names.get(&largest.row.kernel);
+        let lost_ns = lost_ns(view, rows, |row| busiest_pct(&row.row)).round() as i64;
         // L1 or L2 may be busier.
         let memory = largest.row.memory_pct.filter(|memory| *memory > CLEARLY * dram(largest));
         let memory = memory.map_or_else(String::new, |pct| format!("{pct:.0} % of the memory system, "));
         let title = format!(
             "{} for memory below its roof, {name} at {memory}{:.0} % of DRAM bandwidth",
-            kernels_that(&kernels, stage.spoken(), ["waits", "wait"]),
+            group.that(view, ["waits", "wait"]),
             dram(largest)
         );
-        return view
-            .saves_on_devices(&[("kernel time", total_ns), ("time at the roof", lost_ns - total_ns)])
-            .with("kernels", kernels.len())
-            .with("largest", name)
+        return group
+            .draft(view, "time at the roof", lost_ns - total_ns)
             .with_number("largest_dram_pct", dram(largest))
             .with("largest_bound", largest.row.bound.clone())
             .finish(title, by_rules(largest, view.action("access")));
     }
-    let (model, steps) = (ByModel::of(view).filter(|m| m.mbu_pct < NEAR_ROOF_PCT)?, stage.steps.as_ref()?);
+    let (model, steps) =
+        (ByModel::from_view(view).filter(|m| m.mbu_pct < NEAR_ROOF_PCT)?, stage.steps.as_ref()?);
     let title = format!(
         "{} keeps the GPU busy, yet moves what the model needs at {:.0} % of the bandwidth",
         stage.spoken(),
@@ -124,16 +119,14 @@ pub fn far_from_the_roof(view: &View<'_>) -> Option<Finding> {
 /// Kernels that a cache holds back. The bound is their time above the roof, and where that is not known the time that compute and DRAM
 /// would not need.
 pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
-    let stage = view.stage;
-    let kernels: Vec<&Measured> =
-        view.counters().filter(|row| matches!(row.bound, Some(Bound::L1 | Bound::L2))).collect();
-    let (largest, total_ns) = largest(&kernels)?;
+    let group = Group::find(view, |row| matches!(row.bound, Some(Bound::L1 | Bound::L2)))?;
+    let Group { rows, largest, total_ns, name } = &group;
     let of_level = |row: &Measured| match row.bound {
         Some(Bound::L1) => row.row.l1_pct,
         _ => row.row.l2_pct,
     };
     let reached = |row: &Measured| of_level(row).or(row.reached_pct).unwrap_or_default().min(100.0);
-    let names: BTreeSet<&str> = kernels.iter().map(|row| row.row.kernel.as_str()).collect();
+    let names: BTreeSet<&str> = rows.iter().map(|row| row.row.kernel.as_str()).collect();
     let above: Option<f64> = names.iter().map(|name| above_roof_ns(view, name)).sum();
     // Without bytes, compute or DRAM at its peak stands for the roof.
     let others = |row: &Measured| {
@@ -146,11 +139,10 @@ pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
         [compute, row.row.dram_pct].into_iter().flatten().fold(0.0, f64::max)
     };
     let (lost_ns, where_to) = match above {
-        Some(above) => (above.min(total_ns as f64), "at the roof"),
-        None => (lost_ns(view, &kernels, others), "with compute or DRAM at its peak"),
+        Some(above) => (above.min(*total_ns as f64), "at the roof"),
+        None => (lost_ns(view, rows, others), "with compute or DRAM at its peak"),
     };
     let lost_ns = lost_ns.round() as i64;
-    let name = view.short_names.get(&largest.row.kernel);
     let (level, action) = match largest.bound {
         Some(Bound::L1) => ("L1", view.action("from L1")),
         _ => ("L2", view.action("from L2")),
@@ -168,14 +160,13 @@ pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
     };
     let title = format!(
         "{} held back by {what}, {name} at {:.0} % of the peak of {level}: {}",
-        kernels_that(&kernels, stage.spoken(), ["is", "are"]),
+        group.that(view, ["is", "are"]),
         reached(largest),
-        time(total_ns)
+        time(*total_ns)
     );
-    view.saves_on_devices(&[("kernel time", total_ns), (where_to, lost_ns - total_ns)])
-        .with("kernels", kernels.len())
-        .with("kernel_ns", total_ns)
-        .with("largest", name)
+    group
+        .draft(view, where_to, lost_ns - total_ns)
+        .with("kernel_ns", *total_ns)
         .with("largest_bound", largest.row.bound.clone())
         .with_number("largest_reached_pct", reached(largest))
         .finish(title, by_rules(largest, action))
@@ -187,7 +178,7 @@ const LEAST_WASTE_PCT: f64 = 20.0;
 /// Tells whether the threads of a launch need much less than moves to and from DRAM: L2 may join what neighbouring warps move of a sector.
 fn wastes_bytes(row: &Measured) -> bool {
     let needed_pct =
-        row.readings.needed_bytes.zip(row.readings.dram_bytes).map(|(own, all)| 100.0 * own / all);
+        row.readings.needed_bytes.zip(row.readings.dram_bytes).map(|(needed, all)| 100.0 * needed / all);
     wastes(row) && needed_pct.is_some_and(|pct| pct <= 100.0 - LEAST_WASTE_PCT)
 }
 
@@ -196,16 +187,16 @@ const SCATTERED: [&str; 2] = ["UncoalescedGlobal", "MemoryCacheAccessPattern"];
 
 /// Tells whether L1 is busy alone, as with threads that use addresses apart: data that is used again would come with arithmetic.
 fn l1_alone(row: &CounterRow) -> bool {
-    let rests = |pct: Option<f64>| pct.is_some_and(|pct| pct < LEAST_MEMORY_PCT);
+    let is_low = |pct: Option<f64>| pct.is_some_and(|pct| pct < LEAST_MEMORY_PCT);
     row.l1_pct.is_some_and(|pct| pct >= AT_ROOF_PCT)
-        && [row.sm_pct, row.l2_pct, row.dram_pct].into_iter().all(rests)
+        && [row.sm_pct, row.l2_pct, row.dram_pct].into_iter().all(is_low)
 }
 
 /// Tells whether neighbouring threads of a launch do not use neighbouring addresses, so that much of what a cache moves is not used.
 fn wastes(row: &Measured) -> bool {
     let is_large = |pct: f64| pct >= LEAST_WASTE_PCT;
-    row.advice.iter().any(|own| {
-        SCATTERED.iter().any(|part| own.rule.contains(part)) && own.speedup_pct.is_some_and(is_large)
+    row.advice.iter().any(|advice| {
+        SCATTERED.iter().any(|part| advice.rule.contains(part)) && advice.speedup_pct.is_some_and(is_large)
     })
 }
 
@@ -217,8 +208,8 @@ fn beside_pipe_pct(row: &Measured) -> f64 {
 
 /// Kernels that one pipe of the multiprocessors holds back. The bound is the time that everything else would not need at its peak.
 pub fn bound_by_a_pipe(view: &View<'_>) -> Option<Finding> {
-    let kernels: Vec<&Measured> = view.counters().filter(|row| full_pipe(view, row).is_some()).collect();
-    let (largest, total_ns) = largest(&kernels)?;
+    let group = Group::find(view, |row| full_pipe(view, row).is_some())?;
+    let Group { rows, largest, total_ns, name } = &group;
     let busiest = full_pipe(view, largest)?;
     let (what, action) = match busiest.pipe {
         Pipe::Fp64 => ("arithmetic in double precision", view.action("double precision")),
@@ -226,26 +217,24 @@ pub fn bound_by_a_pipe(view: &View<'_>) -> Option<Finding> {
         Pipe::Integer => ("integer and logic instructions", view.action("fewer instructions")),
         _ => ("the number of instructions", view.action("fewer instructions")),
     };
-    let left = |row: &&Measured| row.timeline_total_ns as f64 * beside_pipe_pct(row).min(100.0) / 100.0;
-    let left_ns = kernels.iter().map(left).sum::<f64>().round() as i64;
-    let name = view.short_names.get(&largest.row.kernel);
+    let left = |row: &Measured| row.timeline_total_ns as f64 * beside_pipe_pct(row).min(100.0) / 100.0;
+    let left_ns = rows.iter().copied().map(left).sum::<f64>().round() as i64;
     let title = format!(
         "{} held back by {what}, {name} at {:.0} % of what the GPU can do of them: {}",
-        kernels_that(&kernels, view.stage.spoken(), ["is", "are"]),
+        group.that(view, ["is", "are"]),
         busiest.pct,
-        time(total_ns)
+        time(*total_ns)
     );
-    view.saves_on_devices(&[("kernel time", total_ns), ("everything else at its peak", -left_ns)])
-        .with("kernels", kernels.len())
-        .with("kernel_ns", total_ns)
-        .with("largest", name)
+    group
+        .draft(view, "everything else at its peak", -left_ns)
+        .with("kernel_ns", *total_ns)
         .with_number("largest_pipe_pct", busiest.pct)
         .with_number("largest_next_pct", busiest.next_pct)
         .finish(title, action)
 }
 
 /// What rules of ncu say of a launch, by parts of their names. Of stalls newer versions tell the kind in the text alone.
-const TOLD: [(&str, &str, &str); 8] = [
+const CAUSES: [(&str, &str, &str); 8] = [
     ("LongScoreboard", "dependency on a L1TEX", "warps wait for loads from memory"),
     ("StallBarrier", "CTA barrier", "warps wait at barriers"),
     ("LgThrottle", "LG (local", "the queue for local and global memory is full"),
@@ -257,35 +246,37 @@ const TOLD: [(&str, &str, &str); 8] = [
 ];
 
 /// Says what ncu's rules name as causes for a launch; `None` where none does.
-fn told(row: &Measured) -> Option<String> {
+fn named_causes(row: &Measured) -> Option<String> {
     let says = |name: &str, text: &str| {
-        let is = |own: &NcuRule| {
-            own.rule.contains(name) || !text.is_empty() && own.rule == "CPIStall" && own.text.contains(text)
+        let is = |advice: &NcuRule| {
+            advice.rule.contains(name)
+                || !text.is_empty() && advice.rule == "CPIStall" && advice.text.contains(text)
         };
-        let is_large = |own: &NcuRule| effect_pct(own).is_none_or(|pct| pct >= LEAST_TOLD_PCT);
-        row.advice.iter().any(|own| is(own) && is_large(own))
+        let is_large = |advice: &NcuRule| effect_pct(advice).is_none_or(|pct| pct >= LEAST_CAUSE_PCT);
+        row.advice.iter().any(|advice| is(advice) && is_large(advice))
     };
-    let causes = TOLD.iter().filter(|(name, text, _)| says(name, text)).map(|(.., cause)| *cause);
+    let causes = CAUSES.iter().filter(|(name, text, _)| says(name, text)).map(|(.., cause)| *cause);
     let mut causes: Vec<&str> = causes.collect();
     causes.dedup();
     (!causes.is_empty()).then(|| format!("By ncu's rules {}.", causes.join(", ")))
 }
 
 /// Returns the estimate of a rule, or the part of the sectors that are moved in vain, which the text of some has: %.
-fn effect_pct(own: &NcuRule) -> Option<f64> {
-    let number = |from: &str, to: char| own.text.split_once(from)?.1.split_once(to)?.0.parse::<f64>().ok();
-    let times = || own.text.split_once(" got ")?.1.split_once('(')?.1.split_once("x)")?.0.parse::<f64>().ok();
+fn effect_pct(advice: &NcuRule) -> Option<f64> {
+    let number = |from: &str, to: char| advice.text.split_once(from)?.1.split_once(to)?.0.parse::<f64>().ok();
+    let times =
+        || advice.text.split_once(" got ")?.1.split_once('(')?.1.split_once("x)")?.0.parse::<f64>().ok();
     let times = || times().map(|times| 100.0 * (times - 1.0));
-    own.speedup_pct.or_else(|| number("excessive sectors (", '%')).or_else(times)
+    advice.speedup_pct.or_else(|| number("excessive sectors (", '%')).or_else(times)
 }
 
 /// Puts what ncu's rules name as causes before an action.
 fn by_rules(row: &Measured, action: &str) -> String {
-    told(row).map_or_else(|| action.to_owned(), |told| format!("{told} {action}"))
+    named_causes(row).map_or_else(|| action.to_owned(), |causes| format!("{causes} {action}"))
 }
 
 /// Estimate of a rule of ncu, %, from which on it names a cause.
-const LEAST_TOLD_PCT: f64 = 10.0;
+const LEAST_CAUSE_PCT: f64 = 10.0;
 
 /// Use of the busiest unit, % of its peak, below which the warps of a long kernel do nothing for most of the time.
 const AT_REST_PCT: f64 = 10.0;
@@ -293,7 +284,7 @@ const AT_REST_PCT: f64 = 10.0;
 /// Kernels that use nothing at its peak, wait for no memory and have warps enough. The bound is the time that their busiest unit at its
 /// peak would not need.
 pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
-    let is_nobodys = |row: &&Measured| {
+    let is_unclassified = |row: &&Measured| {
         let occupancy = row.row.occupancy_pct.unwrap_or(100.0);
         matches!(row.bound, Some(Bound::Compute | Bound::Latency))
             && !waits_for_memory(row)
@@ -302,40 +293,35 @@ pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
             && busiest_pct(&row.row) < AT_ROOF_PCT
             && is_long(row.timeline_total_ns, row.timeline_calls)
     };
-    let kernels: Vec<&Measured> = view.counters().filter(is_nobodys).collect();
-    let (largest, total_ns) = largest(&kernels)?;
-    let lost_ns = lost_ns(view, &kernels, |row| busiest_pct(&row.row)).round() as i64;
+    let group = Group::find(view, is_unclassified)?;
+    let Group { rows, largest, total_ns, name } = &group;
+    let lost_ns = lost_ns(view, rows, |row| busiest_pct(&row.row)).round() as i64;
     let row = &largest.row;
-    let rests = busiest_pct(row) < AT_REST_PCT;
+    let is_idle = busiest_pct(row) < AT_REST_PCT;
     // Of each shape there is a row.
-    let same = kernels.iter().filter(|own| own.row.kernel == row.kernel);
+    let same = rows.iter().filter(|other| other.row.kernel == row.kernel);
     let title = format!(
-        "{} no GPU unit, {} takes {} with compute at {:.0} % and memory at {:.0} %",
-        kernels_that(&kernels, view.stage.spoken(), ["saturates", "saturate"]),
-        view.short_names.get(&row.kernel),
-        time(same.map(|own| own.timeline_total_ns).sum()),
+        "{} no GPU unit, {name} takes {} with compute at {:.0} % and memory at {:.0} %",
+        group.that(view, ["saturates", "saturate"]),
+        time(same.map(|other| other.timeline_total_ns).sum()),
         row.sm_pct?,
         row.memory_pct?
     );
-    view.saves_on_devices(&[
-        ("kernel time", total_ns),
-        ("with the busiest unit at its peak", lost_ns - total_ns),
-    ])
-    .with("kernels", kernels.len())
-    .with("kernel_ns", total_ns)
-    .with("largest", view.short_names.get(&row.kernel))
-    .with_number("sm_pct", row.sm_pct)
-    .with_number("memory_pct", row.memory_pct)
-    .with_number("occupancy_pct", row.occupancy_pct)
-    .confidence(if rests { Confidence::Bounded } else { view.rule.confidence })
-    .finish(
-        title,
-        match told(largest) {
-            _ if rests => by_rules(largest, view.action("waits")),
-            Some(told) => format!("{told} {}", view.action("begin there")),
-            None => view.action("stalls").to_owned(),
-        },
-    )
+    let draft = group.draft(view, "with the busiest unit at its peak", lost_ns - total_ns);
+    draft
+        .with("kernel_ns", *total_ns)
+        .with_number("sm_pct", row.sm_pct)
+        .with_number("memory_pct", row.memory_pct)
+        .with_number("occupancy_pct", row.occupancy_pct)
+        .confidence(if is_idle { Confidence::Bounded } else { view.rule.confidence })
+        .finish(
+            title,
+            match named_causes(largest) {
+                _ if is_idle => by_rules(largest, view.action("waits")),
+                Some(causes) => format!("{causes} {}", view.action("begin there")),
+                None => view.action("stalls").to_owned(),
+            },
+        )
 }
 
 /// Adds up the time that kernels at their peak would not need, where `reached` returns the share of the peak, %. For no kernel is it
@@ -369,19 +355,41 @@ fn waits_for_memory(row: &Measured) -> bool {
     }
 }
 
-/// The row with the most time in the stage, and the time of all.
-fn largest<'a>(rows: &[&'a Measured]) -> Option<(&'a Measured, i64)> {
-    let largest = rows.iter().copied().max_by_key(|row| row.timeline_total_ns)?;
-    Some((largest, rows.iter().map(|row| row.timeline_total_ns).sum()))
+/// Kernels of a stage with one limit.
+struct Group<'a> {
+    rows: Vec<&'a Measured>,
+    /// Row with the most time in the stage, and its short name.
+    largest: &'a Measured,
+    name: String,
+    /// Time of all in the stage, summed over devices, ns.
+    total_ns: i64,
 }
 
-/// Names the kernels of a stage by their number and what it or they do, with the verb in both forms. A kernel may have several rows, one
-/// for each shape of its launches.
-fn kernels_that(rows: &[&Measured], stage: &str, [one, several]: [&str; 2]) -> String {
-    let names: BTreeSet<&str> = rows.iter().map(|row| row.row.kernel.as_str()).collect();
-    match names.len() {
-        1 => format!("one kernel of {stage} {one}"),
-        kernels => format!("{} kernels of {stage} {several}", count(kernels as u64)),
+impl<'a> Group<'a> {
+    /// Collects the kernels with a limit; `None` without any.
+    fn find(view: &View<'a>, has_limit: impl Fn(&&'a Measured) -> bool) -> Option<Self> {
+        let rows: Vec<&Measured> = view.counters().filter(has_limit).collect();
+        let largest = rows.iter().copied().max_by_key(|row| row.timeline_total_ns)?;
+        let total_ns = rows.iter().map(|row| row.timeline_total_ns).sum();
+        Some(Self { rows, largest, name: view.short_names.get(&largest.row.kernel), total_ns })
+    }
+
+    /// Names the kernels by their number and what it or they do, with the verb in both forms. A kernel may have several rows, one for each
+    /// shape of its launches.
+    fn that(&self, view: &View<'_>, [one, several]: [&str; 2]) -> String {
+        let names: BTreeSet<&str> = self.rows.iter().map(|row| row.row.kernel.as_str()).collect();
+        let stage = view.stage.spoken();
+        match names.len() {
+            1 => format!("one kernel of {stage} {one}"),
+            kernels => format!("{} kernels of {stage} {several}", count(kernels as u64)),
+        }
+    }
+
+    /// Begins a finding that saves their time but for what stays.
+    fn draft(&self, view: &View<'_>, what_stays: &str, ns: i64) -> FindingBuilder {
+        view.saves_on_devices(&[("kernel time", self.total_ns), (what_stays, ns)])
+            .with("kernels", self.rows.len())
+            .with("largest", self.name.as_str())
     }
 }
 
@@ -395,13 +403,13 @@ struct ByModel {
 
 impl ByModel {
     /// Returns the traffic of a stage that keeps the GPU busy, was not measured by counters, and whose memory roof is the highest.
-    fn of(view: &View<'_>) -> Option<Self> {
+    fn from_view(view: &View<'_>) -> Option<Self> {
         let stage = view.stage;
         let (mbu, busy_ns) = (stage.mbu.as_ref()?, stage.busy_ns?);
         let is_busy = 100.0 * stage.busy_share()? >= BUSY_PCT;
         let is_highest = view.roofs.highest(Keeps::Work, false).1 <= view.roofs.memory_ns;
         let is_counted = view.counters().next().is_some();
-        let found = Self { mbu_pct: mbu.by_busy_pct?, busy_ns, bytes: mbu.bytes };
-        (is_busy && is_highest && !is_counted).then_some(found)
+        let memory = Self { mbu_pct: mbu.by_busy_pct?, busy_ns, bytes: mbu.bytes };
+        (is_busy && is_highest && !is_counted).then_some(memory)
     }
 }

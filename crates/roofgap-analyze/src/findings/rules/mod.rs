@@ -54,7 +54,7 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         one("devices-uneven", Cause::Devices, devices::uneven),
         one("context-recomputed", Cause::Recompute, steps::context_again)
             .rows(Rows::Steps)
-            .keeps(Keeps::Less)
+            .keeps(Keeps::Neither)
             .confidence(Confidence::Bounded),
         one("unfused-attention", Cause::Attention, kernels::unfused_attention)
             .rows(Rows::Kernels(&[Family::Softmax, Family::Gemm, Family::Gemv, Family::Elementwise]))
@@ -100,9 +100,11 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         one(STEP_TAIL, Cause::Steps, steps::long_tail).rows(Rows::Steps),
         one("gaps-between-steps", Cause::Host, serving::between_steps).rows(Rows::Steps),
         one("latency-outside-steps", Cause::Host, serving::outside_steps),
-        one("decode-starved", Cause::Prompts, serving::starved_decode).rows(Rows::Steps).keeps(Keeps::Less),
+        one("decode-starved", Cause::Prompts, serving::starved_decode)
+            .rows(Rows::Steps)
+            .keeps(Keeps::Neither),
         one("kv-cache-full", Cause::Bytes, serving::kv_cache_full)
-            .keeps(Keeps::Less)
+            .keeps(Keeps::Neither)
             .confidence(Confidence::Bounded),
         one("batch-too-small", Cause::Bytes, serving::small_batch)
             .keeps(Keeps::Flops)

@@ -1,9 +1,9 @@
 //! Kernels with few warps: the occupancy that a launch can reach, and its limit.
 
-use super::measured::{LOW_PCT, beyond_shortest_ns, is_long, keeps_data};
+use super::measured::{LOW_PCT, WARP, beyond_shortest_ns, is_long, keeps_data};
 use crate::counters::{Measured, NEAR_ROOF_PCT};
 use crate::findings::evidence::{ShapeUse, blocks_of, threads_of};
-use crate::findings::rule::{View, percent};
+use crate::findings::rule::{View, fill, percent};
 use crate::gpu::multiprocessor_slots;
 use crate::names::{Family, is_closed_source};
 use crate::numbers::counted;
@@ -53,7 +53,9 @@ fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
         }
         Some((possible, shape, sms))
     });
-    let limited = |is: fn(&Limit) -> bool| known.as_ref().is_some_and(|(own, ..)| own.limits.iter().all(is));
+    let limited = |is: fn(&Limit) -> bool| {
+        known.as_ref().is_some_and(|(occupancy, ..)| occupancy.limits.iter().all(is))
+    };
     let by_design = keeps_data(&row.kernel) && limited(Limit::is_of_code);
     // Enough warps run, whatever ncu says of the grid.
     if by_design || achieved >= LOW_PCT && limited(|limit| *limit != Limit::Grid) {
@@ -104,21 +106,18 @@ fn action(view: &View<'_>, limits: &[Limit], shape: &ShapeUse, sms: u32) -> Stri
     if limits.iter().any(Limit::is_of_code) && is_closed_source(&shape.name) {
         return view.action("library").to_owned();
     }
-    let each = limits.iter().map(|limit| of_one(*limit, shape, sms));
+    let each = limits.iter().map(|limit| of_one(view, *limit, shape, sms));
     let each = each.collect::<Vec<_>>().join(" ");
     if limits.len() > 1 { format!("Each is limiting, so change them together. {each}") } else { each }
 }
 
-fn of_one(limit: Limit, shape: &ShapeUse, sms: u32) -> String {
+fn of_one(view: &View<'_>, limit: Limit, shape: &ShapeUse, sms: u32) -> String {
     match limit {
         Limit::Registers => format!(
             "Use fewer than its {} registers a thread: a smaller tile, __launch_bounds__, or another variant of the kernel.",
             shape.registers
         ),
-        Limit::SharedMemory => format!(
-            "Use less than its {} bytes of shared memory a block: fewer stages or a smaller tile.",
-            shape.shared_bytes
-        ),
+        Limit::SharedMemory => fill(view.action("shared memory"), &[&shape.shared_bytes]),
         Limit::Grid => {
             let how = match shape.family {
                 Family::Gemm | Family::Gemv => "a larger batch, or a split of the inner dimension",
@@ -127,11 +126,8 @@ fn of_one(limit: Limit, shape: &ShapeUse, sms: u32) -> String {
             format!("Give it more than {} for {sms} multiprocessors: {how}.", counted(shape.blocks, "block"))
         }
         Limit::Blocks => format!("Use more than {} threads a block.", shape.threads),
-        Limit::Work => "More of its warps could run: most end at once or wait for a few that work long. Divide the work evenly over its threads.".to_owned(),
-        Limit::Warps => {
-            "The launch could fill the device, so its warps end unevenly or wait: look at what they stall on."
-                .to_owned()
-        }
+        Limit::Work => view.action("uneven work").to_owned(),
+        Limit::Warps => view.action("uneven warps").to_owned(),
     }
 }
 
@@ -190,7 +186,6 @@ pub fn occupancy(
     registers: u32,
     shared_bytes: u32,
 ) -> Option<Occupancy> {
-    const WARP: u32 = 32;
     const REGISTERS: u32 = 65_536;
     let (thread_slots, block_slots, shared) = multiprocessor_slots(compute_capability)?;
     if threads == 0 || blocks == 0 || sms == 0 {
@@ -214,7 +209,7 @@ pub fn occupancy(
         (by_grid, Limit::Grid),
     ];
     let fit = candidates.iter().map(|(fit, _)| *fit).min()?;
-    let smallest = candidates.iter().filter(|(own, _)| *own == fit);
+    let smallest = candidates.iter().filter(|(blocks, _)| *blocks == fit);
     let mut limits: Vec<Limit> = smallest.map(|(_, limit)| *limit).collect();
     if by_grid == fit && blocks <= u64::from(sms) {
         // There is no second block for any multiprocessor, so that no other resource matters.
@@ -230,8 +225,8 @@ pub fn occupancy(
 pub fn filled(shape: &ShapeUse, sms: u32) -> Option<f64> {
     let ShapeUse { threads, registers, shared_bytes, .. } = *shape;
     let of = |blocks| occupancy(shape.compute_capability?, sms, blocks, threads, registers, shared_bytes);
-    let (own, most) = (of(shape.blocks)?.pct, of(u64::MAX)?.pct);
-    (most > 0.0).then(|| shape.blocks as f64 / f64::from(sms) * own / most)
+    let (reached, most) = (of(shape.blocks)?.pct, of(u64::MAX)?.pct);
+    (most > 0.0).then(|| shape.blocks as f64 / f64::from(sms) * reached / most)
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //!
 //! These rules need engine steps in the timeline and, but for `graphs-not-used`, requests in the account.
 
-use super::words;
+use super::{LEAST_SMALL_GAP_PCT, words};
 use crate::engines::ServerGauges;
-use crate::findings::rule::{View, percent};
+use crate::findings::rule::{View, fill, percent};
 use crate::numbers::{count, time};
 use crate::result::{BatchRow, Confidence, Finding, RequestStats, Stage, StageKind, Steps};
 
@@ -16,10 +16,10 @@ struct ServedStage<'a> {
 
 impl<'a> ServedStage<'a> {
     /// Returns the serving facts of a stage; `None` without requests, or for a stage without engine steps.
-    fn of(view: &View<'a>) -> Option<Self> {
+    fn from_view(view: &View<'a>) -> Option<Self> {
         let requests = view.inputs.analysis.requests.as_ref();
         Some(Self {
-            requests: requests.filter(|found| found.completed > 0)?,
+            requests: requests.filter(|requests| requests.completed > 0)?,
             steps: engine_steps(view.stage)?,
         })
     }
@@ -49,7 +49,7 @@ const LEAST_STEP_RATIO: f64 = 1.5;
 /// prefill steps count where the time between tokens has such delays. The bound is what these steps take beyond a decode step.
 pub fn starved_decode(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let (serving, decode) = (ServedStage::of(view)?, steps_of(view, StageKind::Decode)?);
+    let (serving, decode) = (ServedStage::from_view(view)?, steps_of(view, StageKind::Decode)?);
     let steps = serving.steps;
     let long_enough = steps.mean_ns as f64 >= LEAST_STEP_RATIO * decode.p50_ns as f64;
     let itl_p99 = serving.requests.itl_ns.map(|itl| itl.p99);
@@ -74,7 +74,7 @@ pub fn starved_decode(view: &View<'_>) -> Option<Finding> {
         time(steps.mean_ns),
         time(decode.p50_ns)
     );
-    let action = view.program.advice().smaller_prompts;
+    let setting = view.program.advice().smaller_prompts;
     view.saves(&[
         ("steps with prompts", longer().sum()),
         ("as many decode steps at the median", -decode.p50_ns * longer().count() as i64),
@@ -84,7 +84,7 @@ pub fn starved_decode(view: &View<'_>) -> Option<Finding> {
     .with("decode_step_p50_ns", decode.p50_ns)
     .with("itl_p50_ns", serving.requests.itl_ns.map(|itl| itl.p50))
     .with("itl_p99_ns", itl_p99)
-    .finish(title, format!("{action} It costs time to first token; serving prefill on other GPUs does not."))
+    .finish(title, fill(view.action("smaller prompts"), &[&setting]))
 }
 
 /// Smallest ratio of the time between tokens to a step.
@@ -93,7 +93,7 @@ const LEAST_ITL_RATIO: f64 = 1.2;
 /// A time between tokens well above the time of a step. The bound is the difference, once for each step of decode.
 pub fn outside_steps(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let serving = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode)?;
+    let serving = ServedStage::from_view(view).filter(|_| stage.kind == StageKind::Decode)?;
     let itl = serving.requests.itl_ns.filter(|itl| itl.count > 0)?;
     // Tokens of mixed steps take as long as these.
     let mixed = steps_of(view, StageKind::Mixed).map_or(0, |steps| steps.p50_ns);
@@ -113,11 +113,7 @@ pub fn outside_steps(view: &View<'_>) -> Option<Finding> {
         "" => String::new(),
         more => format!(" {more}"),
     };
-    let action = format!(
-        "Look at the server around the model: processes that tokenise, format and stream answers, and the CPU cores they share with \
-         the engine.{more} A part of several tokens (a stream interval, speculative decoding) and prefill steps between those of \
-         decode look the same."
-    );
+    let action = fill(view.action("server"), &[&more]);
     view.saves(&[("time between tokens beyond a step, for each step", outside.saturating_mul(steps))])
         .with("itl_p50_ns", itl.p50)
         .with("itl_p99_ns", itl.p99)
@@ -136,7 +132,7 @@ const HELD_BACK: f64 = 1.5;
 /// one is an upper estimate, and so is the bound: the time at the compute roof for the same tokens is taken off.
 pub fn small_batch(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let serving = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode)?;
+    let serving = ServedStage::from_view(view).filter(|_| stage.kind == StageKind::Decode)?;
     let (mfu, mbu) = (stage.mfu.as_ref()?, stage.mbu.as_ref()?);
     let generation = stage.requests?.generation?;
     let batch = generation as f64 / serving.steps.count as f64;
@@ -157,13 +153,11 @@ pub fn small_batch(view: &View<'_>) -> Option<Finding> {
     };
     // Replicas share the requests, so that the number in flight says nothing of a single step.
     let in_flight = serving.in_flight().filter(|_| parallel("data").is_none_or(|parts| parts <= 1));
-    let more = "Serve more requests at once where the latency allows it: clients with more requests in flight, or fewer replicas.";
+    let more = view.action("more requests");
     let action = match in_flight {
         Some(flying) if flying >= HELD_BACK * batch => {
             let setting = view.program.advice().larger_batch;
-            format!(
-                "About {flying:.0} requests were in flight on average, so the engine held some back: try {setting}."
-            )
+            fill(view.action("held back"), &[&format!("{flying:.0}"), &setting])
         }
         Some(flying) => format!("About {flying:.0} requests were in flight on average. {more}"),
         None => more.to_owned(),
@@ -221,12 +215,7 @@ pub fn eager_batches(view: &View<'_>) -> Option<Finding> {
         .with("batch_sizes", eager.iter().map(|batch| batch.requests).collect::<Vec<u64>>())
         .with("largest_graph_batch", largest)
         .with("idle_ns", idle_ns)
-        .finish(
-            title,
-            format!(
-                "Capture graphs for these batch sizes: {setting}. Graphs take memory and time at the start."
-            ),
-        )
+        .finish(title, fill(view.action("batch sizes"), &[&setting]))
 }
 
 /// Used share from which on the cache is full.
@@ -236,7 +225,7 @@ const FULL: f64 = 0.95;
 /// serve the waiting requests too, and evicted ones would be computed once: the bound takes both shares off the time of decode.
 pub fn kv_cache_full(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let served = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode)?;
+    let served = ServedStage::from_view(view).filter(|_| stage.kind == StageKind::Decode)?;
     let requests = served.requests;
     let gauges = ServerGauges::of(requests);
     let peak = gauges.cache_usage.map(|usage| usage.max);
@@ -269,14 +258,8 @@ pub fn kv_cache_full(view: &View<'_>) -> Option<Finding> {
     .with_number("requests_waiting", waiting)
     .with_number("requests_running", running)
     .with_number("usage_max_pct", peak.map(|peak| 100.0 * peak))
-    .finish(
-        parts.join("; "),
-        format!("Give the KV cache more room: {setting}. More GPUs or shorter contexts do the same."),
-    )
+    .finish(parts.join("; "), fill(view.action("larger cache"), &[&setting]))
 }
-
-/// Below this share of the stage's time, in %, gaps between steps are not worth a finding.
-const LEAST_GAP_PCT: f64 = 10.0;
 
 /// A period of this many medians is a pause of the load, not a gap between steps.
 const PAUSE: i64 = 10;
@@ -289,7 +272,7 @@ const LEAST_IN_FLIGHT: f64 = 2.0;
 pub fn between_steps(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let (steps, period_ns) = (engine_steps(stage)?, stage.period_ns?);
-    let in_flight = ServedStage::of(view).and_then(|serving| serving.in_flight());
+    let in_flight = ServedStage::from_view(view).and_then(|serving| serving.in_flight());
     if in_flight.is_some_and(|flying| flying < LEAST_IN_FLIGHT) {
         return None;
     }
@@ -297,7 +280,7 @@ pub fn between_steps(view: &View<'_>) -> Option<Finding> {
     let pauses: i64 = steps.each_ns.iter().filter(is_pause).map(|ns| ns - steps.p50_ns).sum();
     let counted = steps.each_ns.iter().filter(|ns| !is_pause(ns)).count() as i64;
     let gap_ns = (stage.between_ns - pauses).max(0);
-    if counted == 0 || percent(gap_ns, period_ns - pauses) < LEAST_GAP_PCT {
+    if counted == 0 || percent(gap_ns, period_ns - pauses) < LEAST_SMALL_GAP_PCT {
         return None;
     }
     let title = format!(
@@ -311,10 +294,7 @@ pub fn between_steps(view: &View<'_>) -> Option<Finding> {
     let setting = view.program.advice().overlap;
     let doubt =
         if in_flight.is_some() { "" } else { " If no request was waiting, there is nothing to gain." };
-    let action = format!(
-        "Take the CPU off the path from step to step: {setting}; sampling on the GPU, fewer features a request (log probabilities, \
-         structured output), and CPU cores of its own for the engine.{doubt}"
-    );
+    let action = fill(view.action("step to step"), &[&setting]) + doubt;
     view.saves(&[("time between steps", stage.between_ns), ("pauses of the load", gap_ns - stage.between_ns)])
         .confidence(if in_flight.is_some() { Confidence::Measured } else { Confidence::Guessed })
         .with("between_ns", stage.between_ns)

@@ -4,7 +4,8 @@ use crate::findings::rule::{FindingBuilder, View, percent};
 use crate::host::advice;
 use crate::numbers::{count, time};
 use crate::result::{
-    Confidence, Finding, HostKind, Profiler, Spike, SpikeCause, Stage, StageKind, StageOrigin, SteadyUnit,
+    Confidence, Finding, GraphRow, HostKind, Profiler, Spike, SpikeCause, Stage, StageKind, StageOrigin,
+    SteadyUnit,
 };
 use crate::verdict::{StageLimit, verdict};
 use roofgap_base::stats::{median, median_f64};
@@ -44,9 +45,10 @@ pub fn long_tail(view: &View<'_>) -> Option<Finding> {
         Some(spike) => remedy(view, spike),
         None => format!("Look at {unit} {} in the timeline. {}", tail.slowest, view.action("no cause")),
     };
-    let first =
-        if tail.slowest == 1 { " It is the first, so a longer warm-up may be all it needs." } else { "" };
-    let action = format!("{action}{first}");
+    let action = match tail.slowest {
+        1 => format!("{action} {}", view.action("first step")),
+        _ => action,
+    };
     let slowest = (steady.unit == SteadyUnit::Step).then_some(tail.slowest);
     let beyond = ("time beyond what the work of the slow ones explains", tail.beyond_ns);
     FindingBuilder::new(view.rule, whole, view.roofs, &[beyond])
@@ -94,7 +96,7 @@ fn remedy(view: &View<'_>, spike: &Spike) -> String {
 fn spoken(spike: &Spike) -> String {
     use SpikeCause::*;
     let what = spike.what.as_deref().unwrap_or_default();
-    let told = match spike.cause {
+    let how = match spike.cause {
         FirstUse => format!("to load code or a graph ({what})"),
         GarbageCollection => format!("in garbage collection ({what})"),
         Lock => format!("waiting for a lock in {what}"),
@@ -108,7 +110,7 @@ fn spoken(spike: &Spike) -> String {
         Unknown => return "; no cause was recorded".to_owned(),
         Allocation | HostCopy | Call | Code => format!("in {what}"),
     };
-    format!(", {} of it {told}", time(spike.evidence_ns))
+    format!(", {} of it {how}", time(spike.evidence_ns))
 }
 
 /// Fewer steps of an instance show no trend.
@@ -146,7 +148,7 @@ pub fn context_again(view: &View<'_>) -> Option<Finding> {
     let trends: Vec<Trend> = steps
         .each_ns
         .chunks_exact(of_instance)
-        .map(|each| Trend::of(&each[..compared], prompt as f64))
+        .map(|each| Trend::fit(&each[..compared], prompt as f64))
         .collect();
     let is_again = |trend: &Trend| {
         trend.share >= LEAST_SHARE_EACH
@@ -174,8 +176,6 @@ pub fn context_again(view: &View<'_>) -> Option<Finding> {
         time(last),
         count(compared as u64)
     );
-    let action = "Keep the keys and values of earlier positions (a KV cache: use_cache=True in transformers), so that a step reads \
-                  one token. The bound leaves each step the share of one position of its context.";
     view.saves(&[
         ("time of the stage", stage.elapsed_ns()),
         ("one position in each step", -(least_ns as i64)),
@@ -186,7 +186,7 @@ pub fn context_again(view: &View<'_>) -> Option<Finding> {
     .with("prompt_tokens", prompt)
     .with_number("mean_context_tokens", context)
     .with_number("share_by_context_pct", 100.0 * share.min(1.0))
-    .finish(title, action)
+    .finish(title, view.action("key cache"))
 }
 
 /// Returns the mean time of a prefill without its named parts, such as the vision encoder, ns.
@@ -205,7 +205,7 @@ struct Trend {
 
 impl Trend {
     /// Fits a line through the medians of the first and the last third.
-    fn of(each: &[i64], prompt: f64) -> Self {
+    fn fit(each: &[i64], prompt: f64) -> Self {
         let growth = (Self::third(each, 2) - Self::third(each, 0)) as f64;
         let steps = each.len() as f64;
         // The middles of the two thirds are two thirds of the steps apart.
@@ -232,8 +232,7 @@ pub const GRAPHS_WHOLE: &str = "graphs-whole";
 /// Finds a stage whose time is mostly in graphs that were recorded whole. The bound is that time, of which nothing else is known.
 pub fn whole_graphs(view: &View<'_>) -> Option<Finding> {
     let (stage, busy) = (view.stage, view.stage.busy_ns?);
-    let in_graphs: i64 = stage.graphs.iter().map(|graph| graph.total_ns).sum();
-    let launches: u64 = stage.graphs.iter().map(|graph| graph.launches).sum();
+    let (launches, in_graphs) = GraphRow::sum(&stage.graphs);
     // Most of the time, or most of the work of a GPU that has its work.
     let is_most = 2 * stage.each_device(in_graphs) > stage.elapsed_ns()
         || 2 * in_graphs > busy && verdict(stage).label == StageLimit::Gpu;
@@ -243,9 +242,9 @@ pub fn whole_graphs(view: &View<'_>) -> Option<Finding> {
         stage.spoken(),
         count(launches)
     );
-    let found = view.saves_on_devices(&[("time inside of whole graphs", in_graphs)]);
-    let found = found.with("graph_launches", launches).with("graph_ns", in_graphs).with("busy_ns", busy);
-    found.finish(title, view.action("record")).filter(|_| is_most)
+    let draft = view.saves_on_devices(&[("time inside of whole graphs", in_graphs)]);
+    let draft = draft.with("graph_launches", launches).with("graph_ns", in_graphs).with("busy_ns", busy);
+    draft.finish(title, view.action("record")).filter(|_| is_most)
 }
 
 /// Id of the rule.
@@ -273,17 +272,10 @@ pub fn watching(view: &View<'_>) -> Option<Finding> {
         overhead.ratio,
         overhead.tool
     );
-    let lighter = match overhead.tool {
-        Profiler::Native => {
-            "leave out copies (profiling.native.copies=false), or record graphs whole (profiling.native.graph=graph)"
-        }
-        _ => {
-            "the native collector (profiling.timeline=native), run.mode=light, or nsys with --trace=cuda,nvtx"
-        }
+    let action = match overhead.tool {
+        Profiler::Native => view.action("native collector"),
+        _ => view.action("lighter profiler"),
     };
-    let action = format!(
-        "Reduce the overhead: {lighter}. Trust kernel durations and counts; take gaps and wall time from the run without a profiler."
-    );
     let without_ns = (stage.wall_ns as f64 / overhead.ratio) as i64;
     view.saves(&[("wall time under the profiler", stage.wall_ns), ("without it", -without_ns)])
         .with("tool", overhead.tool.as_str())

@@ -34,7 +34,7 @@ pub fn throttled(view: &View<'_>) -> Option<Finding> {
         "the GPU runs {} at {mhz:.0} of {highest:.0} MHz ({reason}, {:.0} % of the samples); the clock decides about {} of its kernels",
         stage.spoken(),
         throttle.pct,
-        time(stage.each_device(kernel_ns))
+        view.time(kernel_ns)
     );
     let action = match reason {
         ThrottleReason::PowerCap => view.action("power limit"),

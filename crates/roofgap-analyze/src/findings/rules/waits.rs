@@ -1,10 +1,11 @@
 //! The CPU waits for the GPU, or copies, in the middle of the work.
 
-use super::words::{self, DISPATCH_NS, is_dispatch};
+use super::words::{self, is_dispatch};
 use crate::findings::evidence::PagingUse;
-use crate::findings::rule::{View, percent};
+use crate::findings::rule::{View, fill, percent};
 use crate::numbers::{count, size, time, times};
 use crate::result::{CopyKind, CopyRow, Finding, Stage, StageKind};
+use crate::timeline::LAUNCH_LATENCY_NS;
 use crate::verdict::{LEAST_GAP_PCT, LEAST_NS, StageLimit, verdict};
 
 /// Up to so many waits in a step are the one that ends it.
@@ -24,8 +25,8 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
     let causes = stage.causes().unwrap_or_default();
     let throughout = stage.steps.is_some() || 2 * syncs.inside > stage.kernel_count;
     let least = if throughout { LEAST_COPIES_PCT } else { LEAST_GAP_PCT };
-    let leads = gaps_ns >= causes.launch_ns.max(causes.copy_ns).max(causes.other_ns)
-        && percent(stage.each_device(gaps_ns), stage.elapsed_ns()) >= least;
+    let leads =
+        gaps_ns >= causes.launch_ns.max(causes.copy_ns).max(causes.other_ns) && view.pct(gaps_ns) >= least;
     if stage.kind == StageKind::Whole && !leads {
         return None;
     }
@@ -48,7 +49,7 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
         "{} waits for the device {} inside its work{rate}, which leaves the GPU idle for {}{}",
         stage.spoken(),
         times(syncs.inside),
-        time(stage.each_device(gaps_ns)),
+        view.time(gaps_ns),
         words::waiting_line(stage)
     );
     let action = if per_step.is_some_and(|count| count <= ONCE_A_STEP) {
@@ -58,26 +59,16 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
             _ if view.program.generates => view.action("next token"),
             _ => view.action("next step"),
         };
-        format!(
-            "A step ends in one wait ({call}), and the GPU is idle for {} until the CPU has launched again. Do not wait: {early}; or \
-             shorten what the CPU does between the wait and the launch.",
-            time(each as i64)
-        )
+        fill(view.action("one wait"), &[&call, &time(each as i64), &early])
     } else if view.program.has_directives {
         view.action("end of constructs").to_owned()
     } else {
-        let what = match (view.program.is_plain(), view.program.generates) {
-            (true, _) => "",
-            (false, true) => {
-                ": .item(), .cpu(), .tolist(), nonzero, boolean indexing, or a stopping test for each token"
-            }
-            (false, false) => {
-                ": .item(), .cpu(), .tolist(), nonzero, boolean indexing, or a loss that is printed"
-            }
+        let find = match (view.program.is_plain(), view.program.generates) {
+            (true, _) => view.action("value read back"),
+            (false, true) => view.action("value of a token"),
+            (false, false) => view.action("value of a step"),
         };
-        format!(
-            "Find what waits or reads a value back ({call}){what}. Keep the value on the device, or read it once in several steps."
-        )
+        fill(find, &[&call])
     };
     draft.finish(title, action)
 }
@@ -96,7 +87,7 @@ pub fn allocations(view: &View<'_>) -> Option<Finding> {
     let title = format!(
         "{} allocates or frees memory again and again, which leaves the GPU idle for {}",
         stage.spoken(),
-        time(stage.each_device(ns))
+        view.time(ns)
     );
     let action = match view.program.is_torch {
         true => view.action("caching allocator"),
@@ -150,14 +141,14 @@ pub fn memsets(view: &View<'_>) -> Option<Finding> {
     // Beside kernels and copies they cost nothing.
     let alone_ns = stage.busy_ns? - stage.kernel_ns? - stage.memcpy_ns.unwrap_or(0);
     let ns = ns.min(alone_ns);
-    if percent(stage.each_device(ns), stage.elapsed_ns()) < LEAST_EXPOSED_PCT {
+    if view.pct(ns) < LEAST_EXPOSED_PCT {
         return None;
     }
     let title = format!(
         "{} fills memory with one value {}, which takes {}",
         stage.spoken(),
         times(sets),
-        time(stage.each_device(ns))
+        view.time(ns)
     );
     view.saves_on_devices(&[("memsets beside no kernel or copy", ns)])
         .with("memsets", sets)
@@ -181,12 +172,12 @@ pub fn late_start(view: &View<'_>) -> Option<Finding> {
     let title = format!(
         "launched work of {} waits {} in all before it starts, and nothing that was recorded runs meanwhile",
         stage.spoken(),
-        time(stage.each_device(ns))
+        view.time(ns)
     );
     // A device that sleeps while the CPU waits takes as long to begin after each wait.
     let waits = view.evidence.map_or(0, |evidence| evidence.syncs.count);
     let each_ns = stage.each_device(ns) / waits.max(1) as i64;
-    let after_waits = waits >= MANY_WAITS && (DISPATCH_NS..LONGEST_WAKE_NS).contains(&each_ns);
+    let after_waits = waits >= MANY_WAITS && (LAUNCH_LATENCY_NS..LONGEST_WAKE_NS).contains(&each_ns);
     view.saves_on_devices(&[("idle time between launches and starts", ns)])
         .with("after_launch_ns", ns)
         .with("launches", stage.launch_count)
@@ -221,7 +212,7 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
     let copies = evidence.host_copies;
     let steps = stage.steps.as_ref().map_or(0, |steps| steps.count);
     let each_step = steps > 0 && copies.count >= steps;
-    let exposed_pct = percent(stage.each_device(copies.exposed_ns), stage.elapsed_ns());
+    let exposed_pct = view.pct(copies.exposed_ns);
     if copies.pageable == 0 && !each_step && exposed_pct < LEAST_EXPOSED_PCT {
         return None;
     }
@@ -232,7 +223,7 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
     let bound = bound - needed_ns;
     // However little it moves, a copy takes some microseconds, which are much of a short run.
     let least = if stage.elapsed_ns() < LEAST_NS { LEAST_GAP_PCT } else { LEAST_COPIES_PCT };
-    if percent(stage.each_device(bound), stage.elapsed_ns()) < least {
+    if view.pct(bound) < least {
         return None;
     }
     let draft = view
@@ -261,7 +252,7 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
         "{} copies {} between host and device{pageable}; that and the gaps it leaves take {}",
         stage.spoken(),
         times(copies.count),
-        time(stage.each_device(bound + needed_ns))
+        view.time(bound + needed_ns)
     );
     let read_back = 2 * copies.to_host > copies.count;
     let mostly_pageable = 2 * copies.pageable_bytes >= copies.bytes;

@@ -4,6 +4,7 @@ use crate::findings::LaunchGap;
 use crate::findings::rule::{View, percent};
 use crate::host::advice;
 use crate::result::{HostFunction, HostKind, Stage};
+use crate::timeline::LAUNCH_LATENCY_NS;
 use roofgap_trace::{NOT_RUNNING, OpKind};
 
 /// Share of the idle time from which on a line is named, %, and from which on its kind comes first in an action.
@@ -88,10 +89,7 @@ pub fn operation(view: &View<'_>, gap: &LaunchGap) -> String {
     }
 }
 
-/// Time that an operation takes from its launch to its start on a GPU that has nothing else to do, at most, ns.
-pub const DISPATCH_NS: i64 = 10_000;
-
 /// Tells whether idle time between launches and starts is what every launch takes.
 pub fn is_dispatch(stage: &Stage, ns: i64) -> bool {
-    stage.each_device(ns) / (stage.launch_count as i64).max(1) <= DISPATCH_NS
+    stage.each_device(ns) / (stage.launch_count as i64).max(1) <= LAUNCH_LATENCY_NS
 }
