@@ -235,12 +235,12 @@ impl Assembly {
     /// Describes a syntax error at `at` in `text`.
     fn invalid(&self, expected: Expected, text: &[u8], at: usize) -> Fault {
         let rest = text.get(at..).unwrap_or_default();
-        let found: String = String::from_utf8_lossy(rest.get(..rest.len().min(24)).unwrap_or_default())
+        let text: String = String::from_utf8_lossy(rest.get(..rest.len().min(24)).unwrap_or_default())
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect();
         let place =
-            format!("at byte {}: expected {}, found `{found}`", self.offset + at as u64, expected.as_str());
+            format!("at byte {}: expected {}, found `{text}`", self.offset + at as u64, expected.as_str());
         match self.document.state {
             State::Start | State::Events { place: Place::First, outermost: true } => Fault::Foreign(place),
             _ => Fault::Broken(place),

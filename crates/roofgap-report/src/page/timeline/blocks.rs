@@ -136,18 +136,18 @@ mod tests {
     /// Returns the blocks of all lanes at the first grain at which they fit.
     fn merged(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> (Ns, Vec<Block>) {
         let at = |grain| {
-            let mut found = Vec::new();
+            let mut merged = Vec::new();
             lanes.iter().for_each(|rows| {
                 blocks(rows, &span, grain, |block| {
-                    found.push(block);
+                    merged.push(block);
                     true
                 })
             });
-            found
+            merged
         };
         let tried = grains(lanes, &span, budget).map(|(grain, most)| (grain, most, at(grain)));
-        let (grain, _, found) = tried.into_iter().find(|(_, most, found)| found.len() <= *most).unwrap();
-        (grain, found)
+        let (grain, _, merged) = tried.into_iter().find(|(_, most, merged)| merged.len() <= *most).unwrap();
+        (grain, merged)
     }
 
     fn collect(spans: &[(Ns, Ns)], grain: Ns) -> Vec<(Ns, Ns, Ns, u32)> {
@@ -187,10 +187,10 @@ mod tests {
         let rows: Vec<u32> = (0..1000).collect();
         let span = |r: u32| spans[r as usize];
         assert_eq!(merged(&[&rows], span, 1000).0, 0);
-        let (found, drawn) = merged(&[&rows], span, 100);
-        assert!(found > 0 && drawn.len() <= 100);
+        let (blocks, drawn) = merged(&[&rows], span, 100);
+        assert!(blocks > 0 && drawn.len() <= 100);
         // A finer one would not do.
-        assert!(collect(&spans, found / 2).len() > 100);
+        assert!(collect(&spans, blocks / 2).len() > 100);
     }
 
     #[test]
@@ -200,11 +200,11 @@ mod tests {
         let rows: Vec<u32> = (0..203).collect();
         let lanes = [&rows[..3], &rows[3..]];
         let span = |row: u32| spans[row as usize];
-        let (found, drawn) = merged(&lanes, span, 100);
+        let (blocks, drawn) = merged(&lanes, span, 100);
         assert!(drawn.len() <= 100);
         let counts: Vec<u32> = drawn.iter().map(|block| block.count).collect();
         assert_eq!((&counts[..3], counts[3..].iter().sum::<u32>()), (&[1; 3][..], 200));
-        assert!(found < 1_000, "{found}");
+        assert!(blocks < 1_000, "{blocks}");
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
             .collect();
         let rows: Vec<u32> = (0..spans.len() as u32).collect();
         let span = |row: u32| spans[row as usize];
-        let (found, drawn) = merged(&[&rows], span, 4_000);
-        assert!(drawn.len() <= 4_000, "{found}");
+        let (blocks, drawn) = merged(&[&rows], span, 4_000);
+        assert!(drawn.len() <= 4_000, "{blocks}");
     }
 }
