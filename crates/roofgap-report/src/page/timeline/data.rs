@@ -1,7 +1,7 @@
 //! The timeline for the page: a description in JSON and one packed block of columns.
 
-use super::blocks::{Block, blocks, grains};
 use super::lanes::{self, Curve, Group, Lane, Lanes, Owner};
+use super::{Block, blocks, grains};
 use crate::Bundle;
 use crate::page::class;
 use roofgap_analyze::{IdleCause, IdleParts, NO_CALL, ShortNames, Span, Stage, StageIndex, idle_parts};
@@ -278,7 +278,10 @@ impl<'a> Builder<'a> {
             self.known.retain(|_, at| *at < names);
             self.stacks.retain(|_, at| *at < names);
             self.kernels.iter_mut().filter(|at| **at >= names).for_each(|at| *at = NO_NAME);
-            self.recent.iter_mut().filter(|(_, at)| *at >= names).for_each(|of| *of = (NO_NAME, NO_NAME));
+            self.recent
+                .iter_mut()
+                .filter(|(_, at)| *at >= names)
+                .for_each(|known| *known = (NO_NAME, NO_NAME));
         }
     }
 
