@@ -241,10 +241,10 @@ mod tests {
         let path = folder.path().join("a.json");
         let temporary = temporary_beside(&path).unwrap();
         let name = temporary.file_name().unwrap().to_str().unwrap();
-        let own = name
+        let temporary_name = name
             .strip_prefix(&format!(".a.json.{}-", std::process::id()))
             .and_then(|rest| rest.strip_suffix(".tmp"));
-        let (salt, _) = own.unwrap().split_once('-').expect("a salt and a count");
+        let (salt, _) = temporary_name.unwrap().split_once('-').expect("a salt and a count");
         assert_eq!(salt.len(), 16, "{name}");
         // The file of another process stays.
         fs::write(&temporary, "of another").unwrap();

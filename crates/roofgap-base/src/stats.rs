@@ -177,10 +177,10 @@ mod tests {
     fn the_interval_is_that_of_student() {
         // Logarithms of 2 ± 0.1: mean 2, standard error 0.1, one degree of freedom.
         let pairs = [(1.9f64.exp(), 1.0), (2.1f64.exp(), 1.0)];
-        let found = PairedRatio::of(&pairs).unwrap();
-        assert!((found.ratio.ln() - 2.0).abs() < 1e-12, "{found:?}");
-        assert!((found.high.ln() - 3.2706).abs() < 1e-9, "{found:?}");
-        assert!((found.low.ln() - 0.7294).abs() < 1e-9, "{found:?}");
+        let paired = PairedRatio::of(&pairs).unwrap();
+        assert!((paired.ratio.ln() - 2.0).abs() < 1e-12, "{paired:?}");
+        assert!((paired.high.ln() - 3.2706).abs() < 1e-9, "{paired:?}");
+        assert!((paired.low.ln() - 0.7294).abs() < 1e-9, "{paired:?}");
     }
 
     #[test]

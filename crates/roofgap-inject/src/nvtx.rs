@@ -2,8 +2,7 @@
 //! of the program that uses NVTX is a client of its own and calls us once. The raw interface (version 2 libraries and version 3 headers
 //! alike) and the texts that the program passes are below.
 
-use crate::collector::annotations;
-use crate::collector::names::{self, Named};
+use crate::collector::annotations::{self, Named};
 use libc::wchar_t;
 use roofgap_wire::{EventKind, Message, NvtxEvent, Text};
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -159,8 +158,8 @@ handlers! {
         (2, 3) fn mark[text]() { annotations::mark(&plain(text)) }
         (5, 6) fn start[text]() -> u64 { annotations::start(&plain(text)) }
         (9, 10) fn push[text]() -> c_int { annotations::push(&plain(text)); NOT_TRACKED }
-        (12, 13) fn category[text](id: u32) { names::add(Named::Category { id, domain: 0 }, text) }
-        (14, 15) fn thread[text](tid: u32) { names::add(Named::Thread { tid }, text) }
+        (12, 13) fn category[text](id: u32) { annotations::add_name(Named::Category { id, domain: 0 }, text) }
+        (14, 15) fn thread[text](tid: u32) { annotations::add_name(Named::Thread { tid }, text) }
     }
     MODULE_CORE2 {
         1 fn domain_mark(domain: Handle, attributes: *const Attributes) {
@@ -176,10 +175,10 @@ handlers! {
         }
         5 fn domain_pop(domain: Handle) -> c_int { annotations::pop(number(domain)); NOT_TRACKED }
         (8, 9) fn domain_category[text](domain: Handle, id: u32) {
-            names::add(Named::Category { id, domain: number(domain) }, text)
+            annotations::add_name(Named::Category { id, domain: number(domain) }, text)
         }
-        (10, 11) fn register[text](domain: Handle) -> Answer { Answer(handle(names::add_string(number(domain), text))) }
-        (12, 13) fn domain_create[text]() -> Answer { Answer(handle(names::add_domain(text))) }
+        (10, 11) fn register[text](domain: Handle) -> Answer { Answer(handle(annotations::add_string(number(domain), text))) }
+        (12, 13) fn domain_create[text]() -> Answer { Answer(handle(annotations::add_domain(text))) }
     }
 }
 

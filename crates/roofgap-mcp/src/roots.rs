@@ -69,7 +69,7 @@ impl Roots {
             self.folders.iter().map(|folder| folder.join(path)).collect()
         };
         match named.iter().find(|path| path.exists()) {
-            Some(found) => self.inside(input, found),
+            Some(full) => self.inside(input, full),
             // A path outside gets the same answer whether it exists or not.
             None if named.iter().any(|path| self.contains(&plain(path))) => {
                 let folders = self.listed();
@@ -90,7 +90,7 @@ impl Roots {
             .filter_map(|folder| full.strip_prefix(folder).ok())
             .min_by_key(|below| below.as_os_str().len())
             .map(|below| below.display().to_string())
-            .filter(|below| self.find(below).is_ok_and(|found| found == full));
+            .filter(|below| self.find(below).is_ok_and(|path| path == full));
         below.unwrap_or_else(|| full.display().to_string())
     }
 

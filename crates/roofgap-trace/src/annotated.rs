@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(part.distributed.as_ref().unwrap().rank, Some(0));
         let starts: Vec<i64> = part.ranges.rows.iter().map(|range| range.start).collect();
         assert_eq!(starts, [2, 12]);
-        let rows: Vec<u32> = part.ranges.collectives.iter().map(|found| found.row).collect();
+        let rows: Vec<u32> = part.ranges.collectives.iter().map(|collective| collective.row).collect();
         assert_eq!(rows, [0, 1]);
         assert_eq!(trace.without_ranks().ranges.rows.len(), 2);
         assert!(part.ranks().is_empty());

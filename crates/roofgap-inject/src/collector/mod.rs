@@ -2,16 +2,14 @@
 //!
 //! | file | is |
 //! |---|---|
-//! | `start` | starts a recording and its threads; `fork` |
 //! | `session` | the recording of one process: what its threads share, and its end |
 //! | `options` | settings from the environment; rank and host in a distributed job |
 //! | `windows` | turns the recording of GPU work on and off; the flush thread |
 //! | `duty` | the duty cycle: a part of the steps or of the time |
 //! | `control` | the control socket and its commands |
 //! | `thread` | per-thread state; records of calls and graph nodes |
-//! | `annotations` | records of ranges and marks; steps |
+//! | `annotations` | records of ranges and marks; steps; domains, registered strings and other names |
 //! | `ring` | byte ring from one thread to the writer; buffers for CUPTI |
-//! | `names` | domains, registered strings and other names |
 //! | `gpu` | set-up of CUPTI, selection of CUDA calls, its callbacks, nodes of CUDA graphs, facts of a GPU |
 //! | `transcode` | CUPTI records to capture records |
 //! | `output` | the output file, and its descriptor, checked before each use |
@@ -24,12 +22,10 @@ pub mod annotations;
 pub mod control;
 pub mod duty;
 pub mod gpu;
-pub mod names;
 pub mod options;
 pub mod output;
 pub mod ring;
 pub mod session;
-pub mod start;
 pub mod thread;
 pub mod transcode;
 pub mod windows;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::names::Seen;
+use super::annotations::Seen;
 use super::output::Output;
 use super::session::{self, Session};
 use super::transcode::Transcoder;

@@ -79,9 +79,9 @@ pub fn answer(state: &State, request: &ListRequest) -> Result<ListAnswer, Error>
     for folder in roots.folders() {
         search.add(folder, DEPTH);
     }
-    search.found.sort_by(|a, b| a.path.cmp(&b.path));
-    search.found.dedup_by(|a, b| a.path == b.path);
-    search.found.retain(|file| file.path.to_string_lossy().contains(filter));
+    search.captures.sort_by(|a, b| a.path.cmp(&b.path));
+    search.captures.dedup_by(|a, b| a.path == b.path);
+    search.captures.retain(|file| file.path.to_string_lossy().contains(filter));
     let capture = |file: &Sniffed| CaptureRow {
         input: roots.name_of(&file.path),
         format: file.format.into(),
@@ -96,8 +96,8 @@ pub fn answer(state: &State, request: &ListRequest) -> Result<ListAnswer, Error>
     Ok(ListAnswer {
         run_count: runs.len(),
         runs: request.page.of(&runs).iter().map(row).collect(),
-        capture_count: search.found.len(),
-        captures: request.page.of(&search.found).iter().map(capture).collect(),
+        capture_count: search.captures.len(),
+        captures: request.page.of(&search.captures).iter().map(capture).collect(),
         folders: roots.folders().iter().map(|folder| folder.display().to_string()).collect(),
         search_cut_short: search.entries > MOST_ENTRIES,
     })
@@ -106,7 +106,7 @@ pub fn answer(state: &State, request: &ListRequest) -> Result<ListAnswer, Error>
 /// Search for captures. Runs, hidden folders and links are left out.
 #[derive(Debug, Default)]
 struct Search {
-    found: Vec<Sniffed>,
+    captures: Vec<Sniffed>,
     entries: usize,
 }
 
@@ -124,7 +124,7 @@ impl Search {
                     self.add(&path, depth - 1);
                 }
                 Ok(kind) if kind.is_file() => {
-                    self.found.extend(Sniffed::in_folder(&path).and_then(Result::ok))
+                    self.captures.extend(Sniffed::in_folder(&path).and_then(Result::ok))
                 }
                 _ => {}
             }

@@ -42,9 +42,9 @@ impl Document<'_> {
                 .with(Block::table(stage_lines(shown)))
                 .with(Block::rest(all.len(), STAGES, "")),
         };
-        let found = &analysis.findings;
+        let findings = &analysis.findings;
         let most = self.text().screen.width.unwrap_or(WIDTH).saturating_sub(4);
-        let first_steps = to_act_on(found);
+        let first_steps = to_act_on(findings);
         let wraps = first_steps.first().is_some_and(|(finding, _)| finding.title.chars().count() > most);
         // Each stage that is not there leaves a line for an action, and a first title of two lines takes one; without room, there is a
         // finding less.
@@ -60,9 +60,9 @@ impl Document<'_> {
             let name = if at == 0 { claim(&finding.title, most) } else { cut(&finding.title, most) };
             Item { name, lines, ..Item::default() }
         });
-        let known = !found.is_empty() || !all.is_empty() || !analysis.counters.is_empty();
+        let known = !findings.is_empty() || !all.is_empty() || !analysis.counters.is_empty();
         let advice = Section::new("findings", "What to do first (in full: `--full`)");
-        let advice = advice.with(known.then(|| match found.is_empty() {
+        let advice = advice.with(known.then(|| match findings.is_empty() {
             true => Block::Line(findings::none_found(analysis)),
             false => Block::Steps(steps.collect()),
         }));
@@ -153,7 +153,10 @@ pub fn largest_part(stage: &Stage) -> Option<String> {
     }
     // Each device has its own row.
     let mut by_name: BTreeMap<&str, i64> = BTreeMap::new();
-    stage.kernels.iter().for_each(|own| *by_name.entry(&own.short_name).or_default() += own.total_ns);
+    stage
+        .kernels
+        .iter()
+        .for_each(|kernel| *by_name.entry(&kernel.short_name).or_default() += kernel.total_ns);
     let largest = by_name.into_iter().max_by_key(|(_, ns)| *ns);
     let most = largest.zip(stage.kernel_ns).filter(|((_, ns), all)| 2 * ns > *all);
     let (name, share) = match most {

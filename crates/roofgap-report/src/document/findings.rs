@@ -19,7 +19,8 @@ pub const SAVINGS_OVERLAP: &str =
 /// States the upper bound on the time a finding saves.
 pub fn saving(analysis: &Analysis, finding: &Finding) -> String {
     let devices = stage_of(analysis, finding).map(|stage| stage.devices_per_instance);
-    let mean = maybe(devices.filter(|own| *own > 1.0), |own| format!(", the mean of {own:.0} GPUs"));
+    let mean =
+        maybe(devices.filter(|number| *number > 1.0), |number| format!(", the mean of {number:.0} GPUs"));
     // A hint for the recording saves nothing.
     let does = if finding.id == "graphs-whole" { "hides" } else { "saves at most" };
     let stage = spoken_stage(analysis, finding);
@@ -161,13 +162,13 @@ fn largest(stage: &Stage) -> String {
 impl Document<'_> {
     /// Lists what to do, the largest saving first.
     pub(super) fn findings(&self) -> Section {
-        let (analysis, found) = (self.analysis, &self.analysis.findings);
+        let (analysis, findings) = (self.analysis, &self.analysis.findings);
         let section = Section::new("findings", "What to do first");
-        let Some(first) = found.first() else {
+        let Some(first) = findings.first() else {
             let known = !self.is_text() || !analysis.stages.is_empty() || !analysis.counters.is_empty();
             return section.with(known.then(|| Block::Line(none_found(analysis))));
         };
-        let items = in_order(found).into_iter().map(|(finding, others)| self.finding(finding, &others));
+        let items = in_order(findings).into_iter().map(|(finding, others)| self.finding(finding, &others));
         let more =
             format!("`roofgap explain {} CAPTURE` shows how it was computed and how to fix it", first.id);
         section.with([Block::Steps(items.collect())]).with(self.is_text().then_some(Block::Line(more)))
@@ -235,14 +236,14 @@ fn derivation<'a>(bundle: Bundle<'a>, finding: &'a Finding) -> Derivation<'a> {
         Some(Rows::Gaps(cause)) => ("gap", gaps(bundle, at, cause)),
         Some(Rows::Kernels(families)) => {
             let kernels = stage.map_or(&bundle.analysis.kernels, |stage| &stage.kernels);
-            let own = kernels.iter().filter(|row| families.is_empty() || families.contains(&row.family));
-            let row = |own: &Kernel| DerivationRow {
-                name: own.short_name.clone(),
-                ns: own.total_ns,
+            let listed = kernels.iter().filter(|row| families.is_empty() || families.contains(&row.family));
+            let row = |listed: &Kernel| DerivationRow {
+                name: listed.short_name.clone(),
+                ns: listed.total_ns,
                 at_ns: None,
-                calls: own.calls,
+                calls: listed.calls,
             };
-            ("kernel", own.map(row).collect())
+            ("kernel", listed.map(row).collect())
         }
         Some(Rows::Steps) => ("step", stage.map(steps).unwrap_or_default()),
         Some(Rows::Evidence) | None => ("", Vec::new()),
@@ -255,10 +256,10 @@ fn derivation<'a>(bundle: Bundle<'a>, finding: &'a Finding) -> Derivation<'a> {
 fn together(mut single: Vec<DerivationRow>) -> Vec<DerivationRow> {
     single.sort_by(|a, b| a.name.cmp(&b.name).then(b.ns.cmp(&a.ns)));
     let mut rows: Vec<DerivationRow> = Vec::new();
-    for own in single {
-        match rows.last_mut().filter(|row| row.name == own.name) {
-            Some(row) => (row.ns, row.calls) = (row.ns + own.ns, row.calls + own.calls),
-            None => rows.push(own),
+    for next in single {
+        match rows.last_mut().filter(|row| row.name == next.name) {
+            Some(row) => (row.ns, row.calls) = (row.ns + next.ns, row.calls + next.calls),
+            None => rows.push(next),
         }
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.ns));
@@ -274,7 +275,7 @@ fn gaps(bundle: Bundle<'_>, stage: Option<usize>, cause: IdleCause) -> Vec<Deriv
     let (names, stage) = (ShortNames::of(bundle.analysis), bundle.stages.warm(stage));
     let first = trace.ops.start.first().copied().unwrap_or(0);
     let parts = idle_parts(trace, bundle.stages);
-    let own = parts.iter().filter(|part| part.cause == cause).filter_map(|part| {
+    let rows = parts.iter().filter(|part| part.cause == cause).filter_map(|part| {
         let op = next_op(trace, part.device, part.end).filter(|op| bundle.stages.holds(stage, *op))?;
         let name = match trace.ops.kind.get(op)? {
             OpKind::Kernel => names.get(trace.names.get(*trace.ops.name.get(op)?)),
@@ -284,7 +285,7 @@ fn gaps(bundle: Bundle<'_>, stage: Option<usize>, cause: IdleCause) -> Vec<Deriv
         };
         Some(DerivationRow { name, ns: part.end - part.start, at_ns: Some(part.start - first), calls: 1 })
     });
-    own.collect()
+    rows.collect()
 }
 
 /// Finds the operation of a device that ended a gap: the first from a moment on.

@@ -74,7 +74,7 @@ impl Pace {
             is_step: steps.is_some(),
             count: steps.map_or(stage.instances, |steps| steps.count),
             is_mean: steps.is_some_and(Steps::alternate),
-            ns: steps.map(Steps::usual_ns).or(steady.map(|own| own.median_ns)).unwrap_or_else(mean),
+            ns: steps.map(Steps::usual_ns).or(steady.map(|steady| steady.median_ns)).unwrap_or_else(mean),
             tokens_per_s: stage.tokens_per_s,
         }
     }
@@ -82,16 +82,17 @@ impl Pace {
 
 /// Returns the time of a stage under the profiler that recorded it over its time without; `None` where that was not measured.
 pub fn slowdown(analysis: &Analysis, stage: &Stage) -> Option<f64> {
-    let own = analysis.timeline_overhead().find(|overhead| overhead.stage == stage.name)?;
+    let overhead = analysis.timeline_overhead().find(|overhead| overhead.stage == stage.name)?;
     // A profiler makes nothing faster; below 1 the two runs differ by chance.
-    (own.ratio.is_finite() && own.ratio > 0.0).then(|| own.ratio.max(1.0))
+    (overhead.ratio.is_finite() && overhead.ratio > 0.0).then(|| overhead.ratio.max(1.0))
 }
 
 /// Says how long a step or an instance takes, with its tokens, and without the profiler where that is much less.
 pub fn pace(analysis: &Analysis, stage: &Stage) -> String {
     let (pace, name) = (Pace::of(stage), stage.spoken());
     let slowdown = slowdown(analysis, stage).filter(|slowdown| *slowdown > CLOSE);
-    let is_stated = analysis.timeline_overhead().any(|own| own.stage == stage.name && own.stated);
+    let is_stated =
+        analysis.timeline_overhead().any(|overhead| overhead.stage == stage.name && overhead.stated);
     let stated = if is_stated { " (as stated)" } else { "" };
     let with = maybe(slowdown, |_| format!(" without the profiler{stated}, {} with it", time(pace.ns)));
     let took = time((pace.ns as f64 / slowdown.unwrap_or(1.0)).round() as i64);
@@ -126,7 +127,7 @@ fn limit(analysis: &Analysis, stage: &Stage) -> Option<String> {
     if verdict.label != StageLimit::Launch || !is_most {
         return Some(verdict.why);
     }
-    let idle = stage.corrected.map_or(idle, |own| own.idle_pct.min(idle));
+    let idle = stage.corrected.map_or(idle, |corrected| corrected.idle_pct.min(idle));
     let launches = maybe(stage.steps.as_ref().and_then(|steps| steps.launches_per_step), |launches| {
         format!(" ({} launches a step)", count(launches.round() as u64))
     });
@@ -162,12 +163,12 @@ fn is_usual(stage: &Stage) -> bool {
 /// Says how much faster the stage could be without what its first finding is about.
 fn gain(analysis: &Analysis, stage: &Stage) -> Option<String> {
     // The time of a step is told without the profiler and without slow steps.
-    let own = |finding: &&Finding| {
+    let is_meant = |finding: &&Finding| {
         finding.stage.as_deref() == Some(stage.name.as_str())
             && !["profiler-overhead", "step-tail"].contains(&finding.id.as_str())
             && finding.confidence != Confidence::Guessed
     };
-    let finding = analysis.findings.iter().find(own)?;
+    let finding = analysis.findings.iter().find(is_meant)?;
     let whose = if steps_fill(stage) { "it" } else { stage.spoken() };
     let times = significant(factor(analysis, stage, finding)?);
     Some(format!("{} could make {whose} up to {times} times as fast", remedy(finding)?))
@@ -192,8 +193,8 @@ pub fn factor(analysis: &Analysis, stage: &Stage, finding: &Finding) -> Option<f
 
 /// Names the remedy of a finding. A rule that gives different advice from case to case has it in its evidence.
 pub fn remedy(finding: &Finding) -> Option<&str> {
-    let own = finding.evidence.get("remedy").and_then(|remedy| remedy.as_str());
-    own.or_else(|| Some(explain(&finding.id)?.remedy))
+    let stated = finding.evidence.get("remedy").and_then(|remedy| remedy.as_str());
+    stated.or_else(|| Some(explain(&finding.id)?.remedy))
 }
 
 /// States the mean and the standard deviation of each stage over its instances, and the time to first token.
@@ -308,8 +309,8 @@ fn repeats(stage: &Stage) -> Fact {
 
 /// Judges the overhead of the profiler that recorded the times, as far as it is sure.
 fn overhead(analysis: &Analysis, stage: &Stage) -> Fact {
-    let own = analysis.timeline_overhead().filter(|o| o.stage == stage.name);
-    let Some(worst) = own.max_by(|a, b| a.sure_ratio().total_cmp(&b.sure_ratio())) else {
+    let of_stage = analysis.timeline_overhead().filter(|o| o.stage == stage.name);
+    let Some(worst) = of_stage.max_by(|a, b| a.sure_ratio().total_cmp(&b.sure_ratio())) else {
         return match provenance::is_unprofiled(analysis) {
             true => ("no profiler ran".to_owned(), Some(true)),
             false => ("the profiler overhead is unknown".to_owned(), None),
@@ -433,8 +434,8 @@ mod tests {
         assert_eq!(level(&both), "low");
         both.sources[0].format = "native".to_owned();
         let (level_now, text) = confidence(&both).expect("a level");
-        let own = "it takes 1.02 times as long (95 %: 0.97 to 1.07) under native as without";
-        assert!(level_now == "high" && text.contains(own), "{text}");
+        let overhead = "it takes 1.02 times as long (95 %: 0.97 to 1.07) under native as without";
+        assert!(level_now == "high" && text.contains(overhead), "{text}");
         (both.overhead[1].ratio, both.overhead[1].interval) = (1.4, Some((0.9, 1.9)));
         assert_eq!(level(&both), "medium");
         both.overhead[1].interval = Some((1.3, 1.5));
@@ -443,13 +444,13 @@ mod tests {
 
     #[test]
     fn times_without_a_profiler_speak_for_themselves() {
-        let mut own = repeated(1.0);
-        own.overhead.clear();
-        let (_, text) = confidence(&own).expect("a level");
+        let mut analysis = repeated(1.0);
+        analysis.overhead.clear();
+        let (_, text) = confidence(&analysis).expect("a level");
         assert!(text.contains("the profiler overhead is unknown"), "{text}");
-        own.sources.clear();
-        own.stages[0].from = roofgap_analyze::StageOrigin::Workload;
-        let (level, text) = confidence(&own).expect("a level");
+        analysis.sources.clear();
+        analysis.stages[0].from = roofgap_analyze::StageOrigin::Workload;
+        let (level, text) = confidence(&analysis).expect("a level");
         assert!(level == "high" && text.contains("; no profiler ran;"), "{text}");
     }
 

@@ -67,7 +67,7 @@ impl Document<'_> {
             .then(|| whole.with(self.of_kernels(&analysis.kernels, analysis.totals.kernel_ns, most)));
         // The tables of stages are shorter where the whole trace has one, too.
         let most = if has_whole { most.div_ceil(2) } else { self.most(0) };
-        let stages = analysis.stages.iter().filter(|own| !(has_whole && own.kind == StageKind::Whole));
+        let stages = analysis.stages.iter().filter(|stage| !(has_whole && stage.kind == StageKind::Whole));
         let of_stage = |stage: &Stage| {
             let kernels = self.of_kernels(&stage.kernels, stage.kernel_ns.unwrap_or(0), most);
             Section::new("kernels", format!("Kernels of {}", stage.name)).with(kernels)
@@ -84,8 +84,8 @@ impl Document<'_> {
     fn of_kernels(&self, kernels: &[Kernel], whole_ns: i64, most: usize) -> Vec<Block> {
         let (shown, rest) = kernels.split_at(kernels.len().min(most));
         let several = on_several_devices(self.analysis);
-        let own = if self.is_text() { &TEXT[..] } else { &MARKDOWN[..] };
-        let mut columns = roof::columns(own, kernels);
+        let names = if self.is_text() { &TEXT[..] } else { &MARKDOWN[..] };
+        let mut columns = roof::columns(names, kernels);
         columns.retain(|name| several || !self.is_text() || *name != "device");
         let total: i64 = rest.iter().map(|kernel| kernel.total_ns).sum();
         let noun = if self.is_text() { "" } else { " kernels" };

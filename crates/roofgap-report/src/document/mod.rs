@@ -255,8 +255,10 @@ impl<'a> Document<'a> {
             Form::Text(_) => all.retain(|section| !NOT_IN_TEXT.contains(&section.id)),
             Form::Page => {
                 let no_stages = self.analysis.stages.is_empty();
-                all.retain(|own| !(NOT_ON_PAGE.contains(&own.id) || no_stages && own.id == "stages"));
-                for section in all.iter_mut().filter(|own| ["findings", "stages"].contains(&own.id)) {
+                all.retain(|section| {
+                    !(NOT_ON_PAGE.contains(&section.id) || no_stages && section.id == "stages")
+                });
+                for section in all.iter_mut().filter(|section| ["findings", "stages"].contains(&section.id)) {
                     section.blocks = vec![Block::Drawing];
                 }
             }

@@ -97,10 +97,12 @@ impl Document<'_> {
             })
             .build();
         let table = self.or_missing(table, &missing(analysis, &About::Overhead));
-        let high = analysis.overhead.iter().filter(|own| own.sure_ratio() > HIGH_OVERHEAD).map(|own| {
-            let Overhead { tool, stage, ratio, .. } = own;
-            Block::Note(format!("With {tool} {stage} takes {ratio:.2} times as long. {DISTORTED}"))
-        });
+        let high = analysis.overhead.iter().filter(|overhead| overhead.sure_ratio() > HIGH_OVERHEAD).map(
+            |overhead| {
+                let Overhead { tool, stage, ratio, .. } = overhead;
+                Block::Note(format!("With {tool} {stage} takes {ratio:.2} times as long. {DISTORTED}"))
+            },
+        );
         [table].into_iter().chain(high).collect()
     }
 
@@ -167,8 +169,8 @@ pub fn missing(analysis: &Analysis, part: &About) -> String {
 
 /// Tells whether the times are the program's own and nothing was profiled.
 pub fn is_unprofiled(analysis: &Analysis) -> bool {
-    let own = |stage: &Stage| stage.from == StageOrigin::Workload;
-    analysis.sources.is_empty() && !analysis.stages.is_empty() && analysis.stages.iter().all(own)
+    let is_own_time = |stage: &Stage| stage.from == StageOrigin::Workload;
+    analysis.sources.is_empty() && !analysis.stages.is_empty() && analysis.stages.iter().all(is_own_time)
 }
 
 /// Names the format of an input, with the version of the tool that recorded it.
@@ -235,13 +237,13 @@ pub fn facts(analysis: &Analysis) -> Vec<(String, String)> {
     let facts = [
         ("rank", gpu_work::ranks_line(analysis)),
         ("model", workload.map(model)),
-        ("revision", workload.and_then(|own| own.revision.clone())),
+        ("revision", workload.and_then(|workload| workload.revision.clone())),
         ("active parameters", of(|own| own.active_parameters)),
-        ("prompt tokens", of(|own| own.prompt_tokens)),
-        ("vision tokens", of(|own| own.vision_tokens)),
-        ("generated tokens", of(|own| own.generated_tokens)),
-        ("batch", of(|own| own.batch)),
-        ("device", workload.and_then(|own| own.device.clone())),
+        ("prompt tokens", of(|workload| workload.prompt_tokens)),
+        ("vision tokens", of(|workload| workload.vision_tokens)),
+        ("generated tokens", of(|workload| workload.generated_tokens)),
+        ("batch", of(|workload| workload.batch)),
+        ("device", workload.and_then(|workload| workload.device.clone())),
         ("engine", analysis.engine.as_ref().map(engine)),
     ];
     rows.extend(facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
@@ -272,9 +274,10 @@ fn over_all(analysis: &Analysis, overhead: &Overhead) -> Option<f64> {
 /// Quotes the first texts that the recording tool gave for a loss.
 fn messages(loss: &LossInfo) -> Vec<String> {
     let first = &loss.messages[..loss.messages.len().min(MESSAGES)];
-    let quoted = |own: &LossMessage| {
-        let times = maybe((own.count > 1).then_some(own.count), |count| format!(", {}", times(count)));
-        format!("“{}”{times}", without_controls(&own.text))
+    let quoted = |message: &LossMessage| {
+        let times =
+            maybe((message.count > 1).then_some(message.count), |count| format!(", {}", times(count)));
+        format!("“{}”{times}", without_controls(&message.text))
     };
     // Not every text is kept, so the rest is counted by the rows.
     let more = loss.count.saturating_sub(first.iter().map(|message| message.count).sum());
@@ -300,16 +303,16 @@ impl Document<'_> {
             figures.path
         );
         let times = stage1_times(self.analysis, figures).measured();
-        let own = [Block::Note(source), Block::Table(times), Block::Table(stage1_rates(figures))];
-        let own = own.into_iter().filter(|_| self.form != Form::List);
-        section.with(own).with(self.not_in_text(Block::table(operators)))
+        let parts = [Block::Note(source), Block::Table(times), Block::Table(stage1_rates(figures))];
+        let parts = parts.into_iter().filter(|_| self.form != Form::List);
+        section.with(parts).with(self.not_in_text(Block::table(operators)))
     }
 }
 
 /// Tabulates Stage 1 times beside the wall, kernel and busy time of one instance of each stage or part of a stage in the timeline.
 fn stage1_times(analysis: &Analysis, figures: &Stage1Figures) -> Table {
     let recorded: Vec<&Stage> =
-        analysis.stages.iter().filter(|own| own.from == StageOrigin::Timeline).collect();
+        analysis.stages.iter().filter(|stage| stage.from == StageOrigin::Timeline).collect();
     let profiled = |time: &Stage1Time| {
         let stage = recorded.iter().find(|stage| stage.name == time.name);
         let mut notes = recorded.iter().flat_map(|stage| &stage.notes);
@@ -331,9 +334,9 @@ fn stage1_times(analysis: &Analysis, figures: &Stage1Figures) -> Table {
         .text("stage", |(time, _)| &time.name)
         .ms("Stage 1 mean", |(time, _)| time.mean_ns)
         .ms("std", |(time, _)| time.std_ns)
-        .ms("profiled wall", |(_, (own, _))| each(own.0, own.3))
-        .ms("kernel", |(_, (own, _))| each(own.1, own.3))
-        .ms("GPU busy", |(_, (own, _))| each(own.2, own.3))
+        .ms("profiled wall", |(_, (stage, _))| each(stage.0, stage.3))
+        .ms("kernel", |(_, (stage, _))| each(stage.1, stage.3))
+        .ms("GPU busy", |(_, (stage, _))| each(stage.2, stage.3))
         .text("top kernel", |(_, (_, top))| top.as_ref())
         .build()
 }
@@ -342,8 +345,8 @@ fn stage1_times(analysis: &Analysis, figures: &Stage1Figures) -> Table {
 fn stage1_rates(figures: &Stage1Figures) -> Table {
     let mean_std = [("generated tokens", figures.tokens), ("tokens/s", figures.tokens_per_s)];
     let mean_std = mean_std.into_iter().filter_map(|(name, value)| {
-        let own = value?;
-        Some((name.to_owned(), format!("{:.2}", own.mean), Some(format!("{:.2}", own.std))))
+        let value = value?;
+        Some((name.to_owned(), format!("{:.2}", value.mean), Some(format!("{:.2}", value.std))))
     });
     let mfu = figures.mfu.iter().map(|mfu| (format!("MFU of {}, %", mfu.name), share(mfu.pct), None));
     let peak = figures.peak_tflops.filter(|_| !figures.mfu.is_empty());

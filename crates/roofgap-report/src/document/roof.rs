@@ -70,7 +70,7 @@ pub fn note(analysis: &Analysis) -> Option<String> {
     let kernels = || analysis.kernels.iter().chain(stages.clone().flat_map(|stage| &stage.kernels));
     let all = kernels().map(|kernel| kernel.roof).chain(stages.clone().map(|stage| stage.roof));
     let sources: Vec<RoofSource> = all.filter_map(|roof| roof.roof_source).collect();
-    let is_modelled = sources.iter().any(|own| matches!(own, RoofSource::Modelled | RoofSource::Mixed));
+    let is_modelled = sources.iter().any(|source| matches!(source, RoofSource::Modelled | RoofSource::Mixed));
     let in_part = kernels().any(|kernel| covered(kernel).is_some());
     let parts = [(NOTE, true), (PART, in_part), (MODELLED, is_modelled)];
     let said = parts.iter().filter(|(_, said)| *said).map(|(text, _)| text);

@@ -26,7 +26,7 @@ impl Selection {
     pub fn of(&self, analysis: &Analysis) -> Analysis {
         let mut part = analysis.clone();
         if let Some(stage) = &self.stage {
-            part.stages.retain(|own| own.name == *stage);
+            part.stages.retain(|row| row.name == *stage);
             part.findings.retain(|finding| finding.stage.as_ref() == Some(stage));
             part.counters.retain(|row| row.stage.as_ref() == Some(stage));
             part.layers.retain(|row| row.stage == *stage);

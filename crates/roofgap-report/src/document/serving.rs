@@ -27,7 +27,8 @@ impl Document<'_> {
     /// Describes the steps of a serving engine together, where there is more than one.
     pub(super) fn serving(&self) -> Section {
         let section = Section::new("serving", "Steps of the engine");
-        let Some(serving) = self.analysis.serving.as_ref().filter(|own| own.over_time.len() > 1) else {
+        let Some(serving) = self.analysis.serving.as_ref().filter(|serving| serving.over_time.len() > 1)
+        else {
             return section;
         };
         let over_time = Table::of(&serving.over_time)
@@ -131,7 +132,8 @@ fn sentences(requests: &RequestStats) -> Vec<String> {
         gauges(requests),
     ];
     let failures = requests.failures.iter();
-    let failures = failures.map(|own| format!("{} failed: {}", counted(own.count, "request"), own.why));
+    let failures =
+        failures.map(|failure| format!("{} failed: {}", counted(failure.count, "request"), failure.why));
     lines.into_iter().flatten().chain(failures).collect()
 }
 
@@ -139,10 +141,10 @@ fn sentences(requests: &RequestStats) -> Vec<String> {
 fn gauges(requests: &RequestStats) -> Option<String> {
     let gauges = ServerGauges::of(requests);
     let cache =
-        gauges.cache_usage.map(|own| format!("{:.1} % of the KV cache in use at most", 100.0 * own.max));
+        gauges.cache_usage.map(|usage| format!("{:.1} % of the KV cache in use at most", 100.0 * usage.max));
     let queues = [(gauges.running, "run"), (gauges.waiting, "wait")];
-    let queues = queues.into_iter().filter_map(|(found, what)| {
-        let GaugeStats { mean, max, .. } = found?;
+    let queues = queues.into_iter().filter_map(|(gauge, what)| {
+        let GaugeStats { mean, max, .. } = gauge?;
         Some(format!("{mean:.1} requests {what} on average, {max:.0} at most"))
     });
     joined_any(cache.into_iter().chain(queues), "; ").map(|parts| format!("as the server exports: {parts}"))
@@ -151,13 +153,13 @@ fn gauges(requests: &RequestStats) -> Option<String> {
 /// Compares the median step of each stage of an engine with the latency that it is a part of.
 fn against_steps(analysis: &Analysis) -> Vec<String> {
     let sentence = |stage: &Stage| {
-        let (requests, own) = (analysis.requests.as_ref()?, stage.requests?);
+        let (requests, scheduled) = (analysis.requests.as_ref()?, stage.requests?);
         let steps = stage.steps.as_ref().filter(|steps| steps.count > 0)?;
         let step = format!("a {} step takes {} at the median", stage.name, time(steps.p50_ns));
         if stage.kind != StageKind::Decode {
             return Some(format!("{step}, the time to first token {}", time(requests.ttft_ns?.p50)));
         }
-        let batch = maybe(own.generation, |generation| {
+        let batch = maybe(scheduled.generation, |generation| {
             format!("; {:.1} requests in a step on average", generation as f64 / steps.count as f64)
         });
         Some(format!("{step}, the time between tokens {}{batch}", time(requests.itl_ns?.p50)))

@@ -113,30 +113,33 @@ impl Document<'_> {
 /// States the verdict on a stage, and its details.
 fn stage_item(stage: &Stage) -> Item {
     let verdict = verdict(stage);
-    let own = if own_times(stage) { " (times reported by the program)" } else { "" };
+    let source = if own_times(stage) { " (times reported by the program)" } else { "" };
     Item {
         name: stage.name.clone(),
         word: Some((verdict.label.as_str(), verdict.label.into())),
-        text: format!(": {}{own}", verdict.why),
+        text: format!(": {}{source}", verdict.why),
         lines: details(stage),
     }
 }
 
 /// Describes the sampled counters of a stage.
 fn sampled(stage: &Stage) -> Option<String> {
-    let own = stage.mbu_measured.as_ref()?;
-    let unit = if own.step_dram_bytes.is_some() { " a step" } else { "" };
+    let sampled = stage.mbu_measured.as_ref()?;
+    let unit = if sampled.step_dram_bytes.is_some() { " a step" } else { "" };
     let share_of = |pct: Option<f64>, what: &str| pct.map(|pct| format!("{what} {} %", share(pct)));
     let parts = [
-        own.step_dram_bytes.or(own.dram_bytes).map(|bytes| format!("{}B of DRAM traffic{unit}", si(bytes))),
-        share_of(own.by_busy_pct, "bandwidth used while busy"),
-        share_of(own.tensor_active_pct, "tensor pipe active"),
-        share_of(own.sm_active_pct, "multiprocessors active"),
-        own.to_model.map(|ratio| format!("{ratio:.2} times the bytes of the model")),
+        sampled
+            .step_dram_bytes
+            .or(sampled.dram_bytes)
+            .map(|bytes| format!("{}B of DRAM traffic{unit}", si(bytes))),
+        share_of(sampled.by_busy_pct, "bandwidth used while busy"),
+        share_of(sampled.tensor_active_pct, "tensor pipe active"),
+        share_of(sampled.sm_active_pct, "multiprocessors active"),
+        sampled.to_model.map(|ratio| format!("{ratio:.2} times the bytes of the model")),
     ];
     let parts = joined(parts.into_iter().flatten(), ", ");
-    let (interval, covered) = (time(own.interval_ns), share(own.covered_pct));
-    Some(match &own.source {
+    let (interval, covered) = (time(sampled.interval_ns), share(sampled.covered_pct));
+    Some(match &sampled.source {
         Some(source) => format!(
             "{}, measured by {source}: {parts}. Samples of {interval} over {covered} % of its time.",
             stage.name
@@ -144,7 +147,7 @@ fn sampled(stage: &Stage) -> Option<String> {
         None => format!(
             "{}, measured: {parts}. Samples of {interval} over {covered} % of its busy time, their clock known to {}.",
             stage.name,
-            time(own.clock_error_ns)
+            time(sampled.clock_error_ns)
         ),
     })
 }
@@ -275,7 +278,7 @@ fn details(stage: &Stage) -> Vec<String> {
         stage.beside_ranges.map(beside_ranges),
         foreign(stage),
     ];
-    lines.into_iter().flatten().chain(stage.notes.iter().map(|own| note(stage, own))).collect()
+    lines.into_iter().flatten().chain(stage.notes.iter().map(|part| note(stage, part))).collect()
 }
 
 /// Describes the recorded part of a stage, and what is estimated from it.
@@ -322,36 +325,36 @@ const LEAST_PROFILER_PCT: i64 = 1;
 
 /// Describes a stage without the profiler that recorded it, or else what the profiler says about itself.
 pub fn corrected(stage: &Stage) -> Option<String> {
-    let Some(own) = stage.corrected else {
-        let own = stage.profiler_overhead_ns?;
-        let line = || format!("the profiler itself worked for {} of it, by its own account", time(own));
-        return (own > 0 && own >= stage.wall_ns / 100 * LEAST_PROFILER_PCT).then(line);
+    let Some(corrected) = stage.corrected else {
+        let corrected = stage.profiler_overhead_ns?;
+        let line = || format!("the profiler itself worked for {} of it, by its own account", time(corrected));
+        return (corrected > 0 && corrected >= stage.wall_ns / 100 * LEAST_PROFILER_PCT).then(line);
     };
-    if own.cost_per_call_ns == 0 {
-        return Some(format!("without {}: no cost of the profiler was found", own.tool));
+    if corrected.cost_per_call_ns == 0 {
+        return Some(format!("without {}: no cost of the profiler was found", corrected.tool));
     }
     let unit = if stage.warm().step_ns().is_some() { " a step" } else { "" };
     Some(format!(
         "without {}{}: about {}{unit} ({} to {}), GPU busy {} %{}; it costs about {} for each of {} recorded events{unit}",
-        own.tool,
-        if own.source == CostSource::Stated { ", by the stated time" } else { "" },
-        time(own.step_ns),
-        time(own.low_ns),
-        time(own.high_ns),
-        share(own.busy_pct),
+        corrected.tool,
+        if corrected.source == CostSource::Stated { ", by the stated time" } else { "" },
+        time(corrected.step_ns),
+        time(corrected.low_ns),
+        time(corrected.high_ns),
+        share(corrected.busy_pct),
         maybe(only_profiled(stage), |words| format!(", {words}")),
-        time(own.cost_per_call_ns),
-        count(own.calls)
+        time(corrected.cost_per_call_ns),
+        count(corrected.calls)
     ))
 }
 
 /// Names the limit that a stage has only under its profiler, and the one without.
 pub fn only_profiled(stage: &Stage) -> Option<String> {
-    let (own, limit) = stage.corrected.zip(stage.limit)?;
-    let is_sure = stage.steady.as_ref().is_some_and(|steady| steady.time_ns > own.high_ns);
-    let is_known = !matches!(own.limit, StageLimit::NotMeasured | StageLimit::TooLittle);
-    (own.limit != limit && is_sure && is_known)
-        .then(|| format!("{limit} only under {}, {} without it", own.tool, own.limit))
+    let (corrected, limit) = stage.corrected.zip(stage.limit)?;
+    let is_sure = stage.steady.as_ref().is_some_and(|steady| steady.time_ns > corrected.high_ns);
+    let is_known = !matches!(corrected.limit, StageLimit::NotMeasured | StageLimit::TooLittle);
+    (corrected.limit != limit && is_sure && is_known)
+        .then(|| format!("{limit} only under {}, {} without it", corrected.tool, corrected.limit))
 }
 
 /// Adds the time of the steps on the CPU where it differs by more than 10 %.

@@ -59,8 +59,8 @@ impl Document<'_> {
 
     /// Names the GPUs, or what ran the program instead of one.
     fn device(&self) -> Option<String> {
-        let own = || self.analysis.workload.as_ref().and_then(|workload| workload.device.clone());
-        joined_any(provenance::gpus(self.analysis), " and ").or_else(own)
+        let named = || self.analysis.workload.as_ref().and_then(|workload| workload.device.clone());
+        joined_any(provenance::gpus(self.analysis), " and ").or_else(named)
     }
 
     /// States how fast the program is and what limits it.
@@ -170,7 +170,7 @@ impl Document<'_> {
             return section.with([self.missing(&About::Stages)]);
         }
         let slowdowns: Option<Vec<f64>> =
-            stages.iter().map(|own| headline::slowdown(analysis, own)).collect();
+            stages.iter().map(|stage| headline::slowdown(analysis, stage)).collect();
         let clock = match slowdowns.is_some() || provenance::is_unprofiled(analysis) {
             true => "Mean times without a profiler.",
             false => "Mean times under the profiler.",

@@ -79,8 +79,8 @@ fn evidence(key: &str, value: &Value) -> Markup {
 /// Returns the position of the stage of a finding, if the timeline has it.
 fn place(bundle: Bundle<'_>, finding: &Finding) -> Option<usize> {
     let at = stage_at(bundle.analysis, finding)?;
-    let found = bundle.trace.is_some() && !bundle.stages.spans(at).instances.is_empty();
-    found.then_some(at)
+    let is_drawn = bundle.trace.is_some() && !bundle.stages.spans(at).instances.is_empty();
+    is_drawn.then_some(at)
 }
 
 /// Renders a button that shows the finding in the timeline; `None` if its stage is not there.
@@ -130,8 +130,8 @@ fn spot(bundle: Bundle<'_>, finding: &Finding, stage: usize, idle: &IdleParts) -
     if let Some(kernel) = kernels.iter().filter(is_meant).max_by_key(|kernel| kernel.total_ns) {
         let (id, _) = trace.names.iter().find(|(_, name)| *name == kernel.name)?;
         let is_launch = |op: &usize| trace.ops.name[*op] == id;
-        let own = (0..trace.ops.len()).filter(is_launch).filter(|op| index.holds(warm, *op));
-        let op = own.max_by_key(|op| trace.ops.end[*op] - trace.ops.start[*op])?;
+        let launches = (0..trace.ops.len()).filter(is_launch).filter(|op| index.holds(warm, *op));
+        let op = launches.max_by_key(|op| trace.ops.end[*op] - trace.ops.start[*op])?;
         let what = format!("the longest launch of {}", cut(&kernel.short_name, 80));
         return Some(Spot { what, start: trace.ops.start[op], end: trace.ops.end[op], op });
     }

@@ -97,12 +97,12 @@ fn nodes(list: &[CallNode], parent: Ns, all: Ns, depth: usize, hidden: &mut u64)
 
 /// Counts nodes and all that is below them.
 fn boxes(mut open: Vec<&CallNode>) -> u64 {
-    let mut found = 0;
+    let mut count = 0;
     while let Some(node) = open.pop() {
-        found += 1;
+        count += 1;
         open.extend(&node.children);
     }
-    found
+    count
 }
 
 fn color(kind: CallKind) -> &'static str {

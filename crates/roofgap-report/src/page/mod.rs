@@ -5,21 +5,19 @@
 //! nothing else.
 //!
 //! - `findings`: findings with a piece of the timeline each
-//! - `stages`: the time of stages, steps and collectives as bars; `ranks`: the map of ranks by time
+//! - `stages`: the time of stages, steps and collectives as bars; `by_time`: the map of ranks, and power and clock
 //! - `roofline`, `kernels`, `flame`: the drawings of those names
-//! - `vitals`: power and clock by time
 //! - `timeline`: the data of the timeline and its frame
 //! - `class`: colours
 
+mod by_time;
 pub(crate) mod class;
 mod findings;
 mod flame;
 mod kernels;
-mod ranks;
 mod roofline;
 pub(crate) mod stages;
 mod timeline;
-mod vitals;
 
 pub use crate::render::html::{STYLE, Shell, shell};
 pub(crate) use timeline::ops_of_longest;
@@ -96,9 +94,9 @@ pub fn render(bundle: Bundle<'_>) -> String {
         "timeline" => Some(timeline::frame(no_timeline.as_deref())),
         "roofline" => Some(roofline::roofline(analysis)),
         "kernels" => Some(kernels::table(analysis)),
-        "ranks" => ranks::map(analysis),
+        "ranks" => by_time::ranks(analysis),
         "communication" => Some(stages::communication(analysis)),
-        "vitals" => bundle.trace.and_then(vitals::curves),
+        "vitals" => bundle.trace.and_then(by_time::vitals),
         "flame" => flame.take(),
         "idle-flame" => idle_flame.take(),
         _ => None,

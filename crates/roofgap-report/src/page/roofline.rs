@@ -142,12 +142,12 @@ fn dots(analysis: &Analysis) -> (Vec<Dot<'_>>, Vec<Dot<'_>>) {
             None => usable(rate)?,
         };
         let (intensity, flops_per_s) = position.unwrap_or_default();
-        let (own, kernel) = (row.duration_ns.unwrap_or(0), kernel_of(analysis, row));
+        let (duration, kernel) = (row.duration_ns.unwrap_or(0), kernel_of(analysis, row));
         let all = shapes.get(&(row.stage.as_ref(), row.kernel.as_str())).copied().unwrap_or(0);
         // The time of the kernel in its stage, divided among its shapes by their duration.
         let ns = match kernel {
-            Some(kernel) if all > 0 => (kernel.total_ns as f64 * own as f64 / all as f64) as i64,
-            _ => own.saturating_mul(row.samples.max(1) as i64),
+            Some(kernel) if all > 0 => (kernel.total_ns as f64 * duration as f64 / all as f64) as i64,
+            _ => duration.saturating_mul(row.samples.max(1) as i64),
         };
         Some(Dot { row, intensity, flops_per_s, bytes_per_s, ns, kernel })
     });
@@ -242,7 +242,7 @@ impl<'a> Roofs<'a> {
         // The values that the analysis used win: the user may have set them.
         let used = stages.iter().find_map(|stage| stage.mbu.as_ref());
         let used = used.map(|mbu| (mbu.bandwidth_bytes_per_s, mbu.bandwidth_source.clone()));
-        let reported = device.and_then(|own| own.bandwidth_bytes_per_s);
+        let reported = device.and_then(|device| device.bandwidth_bytes_per_s);
         let reported = reported.map(|rate| (rate as f64, "reported by the device".to_owned()));
         let listed =
             known.and_then(|facts| facts.bandwidth()).map(|(rate, source)| (rate, source.to_owned()));
@@ -277,7 +277,8 @@ impl<'a> Roofs<'a> {
                 &unknown.unwrap_or_else(|| "the inputs do not name the GPU".to_owned()),
             );
         }
-        let caches: Vec<&str> = slopes.iter().map(|own| own.name).filter(|name| *name != "DRAM").collect();
+        let caches: Vec<&str> =
+            slopes.iter().map(|slope| slope.name).filter(|name| *name != "DRAM").collect();
         sources.push(match caches.is_empty() {
             true => "No L1 and L2 roofs: ncu's hierarchical roofline sections were not collected.".to_owned(),
             false => format!(
@@ -437,9 +438,9 @@ struct StagePoint<'a> {
 /// Adds up the dots of each stage, each by the time it stands for.
 fn stage_points<'a>(analysis: &'a Analysis, dots: &[Dot<'_>]) -> Vec<StagePoint<'a>> {
     let point = |stage: &'a Stage| {
-        let own = dots.iter().filter(|dot| dot.row.stage.as_deref() == Some(stage.name.as_str()));
+        let stage_dots = dots.iter().filter(|dot| dot.row.stage.as_deref() == Some(stage.name.as_str()));
         let (mut flops, mut bytes, mut ns) = (0.0, 0.0, 0.0);
-        for dot in own {
+        for dot in stage_dots {
             let time = dot.ns.max(0) as f64;
             ns += time;
             flops += dot.flops_per_s * time;

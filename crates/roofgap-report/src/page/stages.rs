@@ -38,8 +38,8 @@ pub fn stages(bundle: Bundle<'_>) -> Markup {
         }
         @for (at, stage) in stages.iter().enumerate() {
             @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 1) {
-                @let found = bundle.trace.is_some() && !bundle.stages.spans(at).steps.is_empty();
-                (step_chart(stage, steps, found.then_some(at)))
+                @let is_drawn = bundle.trace.is_some() && !bundle.stages.spans(at).steps.is_empty();
+                (step_chart(stage, steps, is_drawn.then_some(at)))
             }
         }
         @if let Some(charts) = engine_steps(bundle) { (charts) }

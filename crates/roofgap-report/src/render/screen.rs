@@ -76,9 +76,9 @@ impl Screen {
         let Some(width) = self.columns().filter(|width| visible(line) > *width) else {
             return line.to_owned();
         };
-        let own = line.len() - line.trim_start_matches(' ').len();
-        let mut out = " ".repeat(own);
-        let (mut at, mut first, mut gap) = (own, true, 0);
+        let start = line.len() - line.trim_start_matches(' ').len();
+        let mut out = " ".repeat(start);
+        let (mut at, mut first, mut gap) = (start, true, 0);
         for word in line.trim_start_matches(' ').split(' ') {
             if word.is_empty() {
                 gap += 1;
@@ -86,7 +86,7 @@ impl Screen {
             }
             let length = visible(word);
             if !first && at + gap + length > width {
-                at = own + indent;
+                at = start + indent;
                 out.push('\n');
                 out.push_str(&" ".repeat(at));
             } else if !first {

@@ -125,10 +125,10 @@ fn list_item(item: &Item, mark: &str, indent: usize, screen: Screen) -> String {
         item.word.map_or_else(String::new, |(word, tone)| format!(": {}", screen.toned(word, Some(tone))));
     let plain = without_controls;
     let mut out = screen.wrapped(&format!("{mark}{}{word}{}", plain(&item.name), plain(&item.text)), indent);
-    let (own, more) = if mark.is_empty() { ("  ", 2) } else { ("   ", 0) };
+    let (inset, more) = if mark.is_empty() { ("  ", 2) } else { ("   ", 0) };
     for text in &item.lines {
         out.push('\n');
-        out.push_str(&screen.wrapped(&format!("{own}{}", plain(text)), more));
+        out.push_str(&screen.wrapped(&format!("{inset}{}", plain(text)), more));
     }
     out + "\n"
 }

@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn functions_have_one_name_whatever_the_object() {
-        for (raw, found) in [
+        for (raw, expected) in [
             ("vllm/v1/sample/sampler.py(118): forward", ("forward", "vllm/v1/sample/sampler.py", 118)),
             (
                 "/opt/lib/python3.12/site-packages/vllm/engine.py(7): <lambda>",
@@ -230,7 +230,7 @@ mod tests {
             ("", ("", "", 0)),
         ] {
             let (function, file, line) = function_of(raw);
-            assert_eq!((&*function, file, line), found, "{raw}");
+            assert_eq!((&*function, file, line), expected, "{raw}");
         }
     }
 

@@ -2,13 +2,12 @@
 
 use super::document::Header;
 use super::frames::NamedFrame;
-use super::operators::link_backward;
 use super::rows::{BlockNames, Rows, SequenceRow, ThreadKey, ThreadRow};
 use crate::model::MOST_DEVICES;
 use crate::vitals::Readings;
 use crate::{
-    Call, CallClass, Collective, Device, DeviceId, GpuOp, HostSpan, LossKind, MemoryKind, NameId, Ns, OpKind,
-    ProcessId, Range, RangeStyle, ShapedOperator, ThreadId, Trace,
+    BackwardLink, Call, CallClass, Collective, Device, DeviceId, GpuOp, HostSpan, LossKind, MemoryKind,
+    NameId, Ns, OpKind, ProcessId, Range, RangeStyle, ShapedOperator, ThreadId, Trace,
 };
 use rustc_hash::FxHashMap;
 
@@ -362,6 +361,33 @@ fn memory_kinds(name: &str) -> (MemoryKind, MemoryKind) {
     match inner.split_once("->") {
         Some((from, to)) => (kind(from), kind(to)),
         None => (MemoryKind::Unknown, kind(inner)),
+    }
+}
+
+/// Links each backward operator with the forward operator of its sequence number: the innermost, where all of that number are on one
+/// thread.
+fn link_backward(sequences: &[SequenceRow], trace: &mut Trace) {
+    if sequences.iter().all(|row| !row.backward) {
+        return;
+    }
+    let ops = &trace.cpu_ops;
+    let mut forward: FxHashMap<u64, Option<usize>> = FxHashMap::default();
+    for &SequenceRow { op, number, .. } in sequences.iter().filter(|row| !row.backward) {
+        let known = forward.entry(number).or_insert(Some(op));
+        let same_thread = known.filter(|known| ops.thread[*known] == ops.thread[op]);
+        *known = same_thread.map(|known| if ops.start[op] > ops.start[known] { op } else { known });
+    }
+    for &SequenceRow { op, number, .. } in sequences.iter().filter(|row| row.backward) {
+        if let Some(&Some(forward)) = forward.get(&number) {
+            trace.backward.push(BackwardLink {
+                thread: ops.thread[op],
+                start: ops.start[op],
+                end: ops.end[op],
+                forward_thread: ops.thread[forward],
+                forward_start: ops.start[forward],
+                forward_end: ops.end[forward],
+            });
+        }
     }
 }
 

@@ -4,21 +4,17 @@
 //! written by hand, and tests compare it with serde_json. A document that is truncated or damaged anywhere is an error.
 
 use crate::{Format, ReadError, Source, SourceFormat, Trace};
-use blocks::Blocks;
 use memchr::memmem;
 use merge::Merge;
-use pipeline::{Division, Fault, run};
+use pipeline::{Blocks, Division, Fault, run};
 use std::path::Path;
 
-mod blocks;
-mod collective;
 pub mod cursor;
 mod document;
 mod event;
 pub mod frames;
 mod keys;
 mod merge;
-mod operators;
 mod pipeline;
 mod rows;
 

@@ -17,25 +17,25 @@ macro_rules! id {
 }
 
 mod calls;
-mod clocks;
 mod distributed;
 mod host;
 mod limits;
 mod losses;
 mod ops;
 mod order;
-mod ranges;
 mod sampled;
 mod trace;
 
-pub use calls::{BackwardLink, Call, CallClass, Calls, CpuOps, ShapedOperator};
+pub use calls::{
+    BackwardLink, Call, CallClass, Calls, CpuOps, GraphNodes, Mark, Range, RangeCollective, RangeStyle,
+    Ranges, ShapedOperator,
+};
 pub use distributed::{Collective, Distributed, ProcessGroup};
 pub(crate) use distributed::{group_label, launched_job};
 pub use host::{ForeignSample, FrameId, HostFrame, HostSample, HostSpan, HostStacks, NOT_RUNNING, StackId};
 pub use losses::{Loss, LossKind, Losses, Severity};
 pub(crate) use ops::is_within;
 pub use ops::{GpuOp, GpuOps, LaunchShape, MemoryKind, OpKind, ShapeId};
-pub use ranges::{GraphNodes, Mark, Range, RangeCollective, RangeStyle, Ranges};
 pub use sampled::{SampledCounters, SampledMetric};
 pub(crate) use trace::MOST_DEVICES;
 pub use trace::{Device, KernelTotal, Process, RecordedWindows, Source, Thread, Trace, range_name};

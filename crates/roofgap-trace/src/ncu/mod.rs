@@ -147,7 +147,7 @@ const PREAMBLE: usize = 1 << 20;
 /// Tells whether a file has one of the formats of ncu.
 fn is_format(format: SourceFormat, head: &Head) -> Detected {
     match sniff(&head.bytes, head.whole) {
-        Ok(found) => (found == Some(format)).into(),
+        Ok(known) => (known == Some(format)).into(),
         Err(NeedMore) => Detected::NeedMore,
     }
 }

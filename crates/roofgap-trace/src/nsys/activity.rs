@@ -1,12 +1,15 @@
 //! GPU work and calls into the runtime and the driver. The large tables, of kernels and calls, are read in parts and straight into
 //! columns.
 
-use super::columns::{Distinct, Strings, append, replace};
-use super::identity::Identity;
+use super::identity::{Identity, Strings};
+use crate::model::Dictionary;
 use crate::sqlite::{Tables, Value, ints};
 use crate::{
-    CallClass, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ReadError, ShapeId, Trace,
+    CallClass, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ReadError, SampledCounters,
+    SampledMetric, ShapeId, Trace,
 };
+use rustc_hash::FxHashMap;
+use std::hash::Hash;
 
 /// Columns that every table of GPU work has.
 pub const COMMON: [&str; 6] = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid"];
@@ -312,5 +315,115 @@ impl CallPart {
         append(&mut calls.end, events.end);
         append(&mut calls.name, events.name);
         append(&mut calls.correlation, events.correlation);
+    }
+}
+
+/// Lower bits of a type, which number the GPU.
+const GPU_BITS: i64 = 0xff;
+
+/// Time around the GPU work of which samples are kept, ns.
+const MARGIN: Ns = 1_000_000;
+
+/// A value before it is placed: type, time, counter, value.
+type SampleRow = (i64, Ns, SampledMetric, f32);
+
+/// Reads the samples around the GPU work of the trace, which is read before.
+pub fn samples(db: &impl Tables, who: &Identity, trace: &mut Trace) -> Result<(), ReadError> {
+    let mut known: FxHashMap<(i64, i64), SampledMetric> = FxHashMap::default();
+    db.each("TARGET_INFO_GPU_METRICS", &["typeId", "metricId", "metricName"], |row| {
+        if let (Some([kind, id]), Some(name)) = (ints(row), row[2].text())
+            && let Some(metric) = SampledMetric::of_nsys(&name)
+        {
+            known.insert((kind, id), metric);
+        }
+    })?;
+    let first = trace.ops.start.iter().min().copied();
+    let last = trace.ops.end.iter().max().copied();
+    let (Some((first, last)), false) = (first.zip(last), known.is_empty()) else {
+        return Ok(());
+    };
+    let span = first.saturating_sub(MARGIN)..=last.saturating_add(MARGIN);
+    let columns = ["timestamp", "typeId", "metricId", "value"];
+    let parts = db.scan(
+        "GPU_METRICS",
+        &columns,
+        |_| Vec::<SampleRow>::new(),
+        |rows, row| {
+            if let Some([at, kind, id, value]) = ints(row)
+                && let Some(metric) = known.get(&(kind, id)).filter(|_| span.contains(&at))
+            {
+                rows.push((kind, at, *metric, value as f32));
+            }
+        },
+    )?;
+    let mut rows: Vec<SampleRow> = parts.into_iter().flatten().collect();
+    rows.sort_unstable_by_key(|&(kind, at, metric, _)| (kind, at, metric));
+    for of_gpu in rows.chunk_by(|a, b| a.0 == b.0) {
+        let number = of_gpu.first().map_or(0, |row| (row.0 & GPU_BITS) as u32);
+        let device = trace.add_device(who.gpu(number));
+        let values: Vec<_> = of_gpu.iter().map(|&(_, at, metric, value)| (at, metric, value)).collect();
+        trace.sampled.push(SampledCounters::windows(device, &values));
+    }
+    Ok(())
+}
+
+/// A dictionary that remembers the number last returned for each hint.
+#[derive(Debug, Default)]
+pub struct Distinct<T> {
+    known: Dictionary<T>,
+    last: Vec<u32>,
+}
+
+/// Larger hints share one entry.
+const MOST_HINTS: usize = 1 << 16;
+
+impl<T: Copy + Eq + Hash> Distinct<T> {
+    /// Returns the number of a value. A value that repeats under its hint needs no look-up in the map.
+    #[inline]
+    pub fn number(&mut self, value: T, hint: usize) -> u32 {
+        let hint = hint.min(MOST_HINTS);
+        if let Some(&last) = self.last.get(hint)
+            && self.known.values.get(last as usize) == Some(&value)
+        {
+            return last;
+        }
+        let number = self.known.number(value);
+        if self.last.len() <= hint {
+            self.last.resize(hint + 1, u32::MAX);
+        }
+        self.last[hint] = number;
+        number
+    }
+
+    /// Returns the values in the order of their numbers.
+    pub fn values(&self) -> &[T] {
+        &self.known.values
+    }
+}
+
+/// Appends a column; the first one is taken over with its capacity.
+pub fn append<T: Copy>(to: &mut Vec<T>, from: Vec<T>) {
+    if to.is_empty() {
+        *to = from;
+    } else {
+        to.extend_from_slice(&from);
+    }
+}
+
+/// Replaces the numbers of a part by their values, in place where both have one size.
+pub fn replace<T: Copy>(numbers: Vec<u32>, values: &[T]) -> Vec<T> {
+    numbers.into_iter().map(|number| values[number as usize]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Distinct;
+
+    #[test]
+    fn numbers_count_up_whatever_the_hint() {
+        let mut list = Distinct::default();
+        let numbers = [(7, 0), (7, 5), (9, 0), (7, 0), (9, 1 << 30), (8, 1 << 30), (9, 5)];
+        assert_eq!(numbers.map(|(value, hint)| list.number(value, hint)), [0, 0, 1, 0, 1, 2, 1]);
+        assert_eq!(list.values(), [7, 9, 8]);
     }
 }

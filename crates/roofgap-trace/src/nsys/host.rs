@@ -1,8 +1,7 @@
 //! Stacks of the threads that call CUDA: samples of the CPU, calls into the system libraries, and the times at which the system did not
 //! run a thread or nsys itself worked on it.
 
-use super::columns::Strings;
-use super::identity::Identity;
+use super::identity::{Identity, Strings};
 use crate::sqlite::{Tables, ints};
 use crate::{
     FrameId, HostFrame, HostSample, HostSpan, NOT_RUNNING, NameId, Ns, ReadError, StackId, ThreadId, Trace,

@@ -3,14 +3,11 @@
 
 use crate::sqlite::{Database, Tables};
 use crate::{Format, LossKind, ReadError, Source, SourceFormat, Trace};
-use columns::Strings;
-use identity::Identity;
+use identity::{Identity, Strings};
 use report::Report;
 use std::path::Path;
 
 mod activity;
-mod columns;
-mod gpu_metrics;
 mod graph_nodes;
 mod host;
 mod identity;
@@ -129,7 +126,7 @@ fn read_tables(db: &impl Tables, trace: &mut Trace) -> Result<(), ReadError> {
     let mut who = Identity::read(db, &strings, trace)?;
     activity::kernels(db, &strings, &mut who, trace)?;
     activity::transfers_and_graphs(db, &mut who, trace)?;
-    gpu_metrics::samples(db, &who, trace)?;
+    activity::samples(db, &who, trace)?;
     activity::calls(db, &strings, &mut who, trace)?;
     nvtx::ranges(db, &strings, &mut who, trace)?;
     host::stacks(db, &strings, &who, trace)?;

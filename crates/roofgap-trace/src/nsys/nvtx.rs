@@ -1,7 +1,6 @@
 //! NVTX ranges and marks with their domains.
 
-use super::columns::Strings;
-use super::identity::{Identity, PROCESS_BITS};
+use super::identity::{Identity, PROCESS_BITS, Strings};
 use crate::sqlite::Tables;
 use crate::{LossKind, Mark, NameId, Ns, Range, RangeStyle, ReadError, Trace};
 use rustc_hash::FxHashMap;

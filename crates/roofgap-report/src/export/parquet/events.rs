@@ -1,7 +1,7 @@
 //! Single events of a rank: kernels, copies, CUDA calls and ranges. Times are nanoseconds on the clock of the capture; a value that was not
 //! recorded is null.
 
-use super::{Columns, Table, text};
+use super::{Columns, TableFile, columns};
 use crate::Bundle;
 use parquet::data_type::ByteArray;
 use roofgap_analyze::{NO_CALL, ShortNames, StageIndex, family};
@@ -33,7 +33,7 @@ impl<'a> Events<'a> {
             let id = trace.ops.name[row as usize];
             if let Some(slot @ None) = short.get_mut(id.index()) {
                 let name = trace.names.get(id);
-                *slot = Some((text(&short_names.get(name)), text(family(name).as_str())));
+                *slot = Some((short_names.get(name).as_str().into(), family(name).as_str().into()));
             }
         }
         Self {
@@ -42,43 +42,31 @@ impl<'a> Events<'a> {
             copies,
             kernels,
             index: bundle.stages,
-            names: trace.names.iter().map(|(_, name)| text(name)).collect(),
+            names: trace.names.iter().map(|(_, name)| name.into()).collect(),
             short,
-            stages: bundle.analysis.stages.iter().map(|s| text(&s.name)).collect(),
+            stages: bundle.analysis.stages.iter().map(|s| s.name.as_str().into()).collect(),
         }
     }
 
     /// Lists the tables.
-    pub(super) fn tables(&self, key: &str) -> [Table<'_>; 4] {
-        let trace = self.trace;
+    pub(super) fn tables(&self, key: &str) -> [TableFile<'_>; 4] {
+        let (kernels, copies, ranges) = (&self.kernels, &self.copies, &self.trace.ranges.rows);
         [
-            Table::new(
+            TableFile::new(
                 "launches",
                 key,
-                self.kernels.len(),
-                |r| self.kernels[r] as usize,
+                kernels.len(),
+                |r| kernels[r] as usize,
                 |rows| self.launches(rows),
             ),
-            Table::new(
-                "copies",
-                key,
-                self.copies.len(),
-                |r| self.copies[r] as usize,
-                |rows| self.copies(rows),
-            ),
-            Table::new("calls", key, trace.calls.len(), |r| r, |rows| self.calls(rows)),
-            Table::new(
-                "ranges",
-                key,
-                trace.ranges.rows.len(),
-                |r| &trace.ranges.rows[r],
-                |rows| self.ranges(rows),
-            ),
+            TableFile::new("copies", key, copies.len(), |r| copies[r] as usize, |rows| self.copies(rows)),
+            TableFile::new("calls", key, self.trace.calls.len(), |r| r, |rows| self.calls(rows)),
+            TableFile::new("ranges", key, ranges.len(), |r| &ranges[r], |rows| self.ranges(rows)),
         ]
     }
 
     fn name(&self, id: NameId) -> ByteArray {
-        self.names.get(id.index()).cloned().unwrap_or_else(|| text(""))
+        self.names.get(id.index()).cloned().unwrap_or_else(|| "".into())
     }
 
     fn pid(&self, process: ProcessId) -> Option<i64> {
@@ -101,19 +89,21 @@ impl<'a> Events<'a> {
     /// Returns the columns that all operations have.
     fn operations(&self, rows: Columns<usize>) -> Columns<usize> {
         let (ops, calls) = (&self.trace.ops, &self.trace.calls);
-        rows.with("rank", |_| self.rank)
-            .with("start_ns", |r| ops.start[r])
-            .with("end_ns", |r| ops.end[r])
-            .with("duration_ns", |r| ops.duration(r))
-            .with("kind", |r| ops.kind[r].as_str())
-            .with("name", |r| self.name(ops.name[r]))
-            .with("stage", |r| self.stage_of_call(self.call(r)))
-            .with("device", |r| Some(self.trace.devices.get(ops.device[r].index())?.number))
-            .with("stream", |r| ops.stream[r])
-            .with("pid", |r| self.pid(ops.process[r]))
-            .with("launch_tid", |r| self.tid(*calls.thread.get(self.call(r))?))
-            .with("launch_start_ns", |r| calls.start.get(self.call(r)).copied())
-            .with("correlation", |r| not_zero(ops.correlation[r]))
+        columns!(rows, r;
+            rank: self.rank,
+            start_ns: ops.start[r],
+            end_ns: ops.end[r],
+            duration_ns: ops.duration(r),
+            kind: ops.kind[r].as_str(),
+            name: self.name(ops.name[r]),
+            stage: self.stage_of_call(self.call(r)),
+            device: Some(self.trace.devices.get(ops.device[r].index())?.number),
+            stream: ops.stream[r],
+            pid: self.pid(ops.process[r]),
+            launch_tid: self.tid(*calls.thread.get(self.call(r))?),
+            launch_start_ns: calls.start.get(self.call(r)).copied(),
+            correlation: not_zero(ops.correlation[r]),
+        )
     }
 
     /// Returns kernels, and whole graphs whose kernels were not recorded.
@@ -122,25 +112,26 @@ impl<'a> Events<'a> {
         let known = |r: usize| self.short.get(ops.name[r].index()).cloned().flatten();
         // The shape of an operation without a launch shape is zero.
         let shape = |r: usize| Some(ops.shape_of(r)).filter(|s| s.grid[0] > 0);
-        self.operations(rows)
-            .with("short_name", |r| Some(known(r)?.0))
-            .with("family", |r| Some(known(r)?.1))
-            .with("grid_x", |r| Some(shape(r)?.grid[0]))
-            .with("grid_y", |r| Some(shape(r)?.grid[1]))
-            .with("grid_z", |r| Some(shape(r)?.grid[2]))
-            .with("block_x", |r| Some(shape(r)?.block[0]))
-            .with("block_y", |r| Some(shape(r)?.block[1]))
-            .with("block_z", |r| Some(shape(r)?.block[2]))
-            .with("registers", |r| Some(shape(r)?.registers))
-            .with("shared_bytes", |r| {
+        columns!(self.operations(rows), r;
+            short_name: Some(known(r)?.0),
+            family: Some(known(r)?.1),
+            grid_x: Some(shape(r)?.grid[0]),
+            grid_y: Some(shape(r)?.grid[1]),
+            grid_z: Some(shape(r)?.grid[2]),
+            block_x: Some(shape(r)?.block[0]),
+            block_y: Some(shape(r)?.block[1]),
+            block_z: Some(shape(r)?.block[2]),
+            registers: Some(shape(r)?.registers),
+            shared_bytes: {
                 let shape = shape(r)?;
                 Some(i64::from(shape.static_shared) + i64::from(shape.dynamic_shared))
-            })
-            .with("graph_node", |r| {
+            },
+            graph_node: {
                 // Of a whole graph it is the id of the graph.
                 let node = Some(ops.graph_node(r)).filter(|_| ops.kind[r] != OpKind::Graph)?;
                 i64::try_from(node).ok().filter(|node| *node != 0)
-            })
+            },
+        )
     }
 
     /// Returns copies and memory sets.
@@ -153,10 +144,11 @@ impl<'a> Events<'a> {
             MemoryKind::Device => Some("device"),
             MemoryKind::Managed => Some("managed"),
         };
-        self.operations(rows)
-            .with("bytes", |r| Some(transfer(r)?.bytes))
-            .with("source_memory", |r| memory(transfer(r)?.memory.0))
-            .with("target_memory", |r| memory(transfer(r)?.memory.1))
+        columns!(self.operations(rows), r;
+            bytes: Some(transfer(r)?.bytes),
+            source_memory: memory(transfer(r)?.memory.0),
+            target_memory: memory(transfer(r)?.memory.1),
+        )
     }
 
     /// Returns CUDA calls.
@@ -171,17 +163,19 @@ impl<'a> Events<'a> {
             CallClass::Memory => "memory",
             CallClass::Other => "other",
         };
-        rows.with("rank", |_| self.rank)
-            .with("start_ns", |r| calls.start[r])
-            .with("end_ns", |r| calls.end[r])
-            .with("duration_ns", |r| calls.end[r] - calls.start[r])
-            .with("name", |r| self.name(calls.name[r]))
-            .with("class", |r| class(r))
+        columns!(rows, r;
+            rank: self.rank,
+            start_ns: calls.start[r],
+            end_ns: calls.end[r],
+            duration_ns: calls.end[r] - calls.start[r],
+            name: self.name(calls.name[r]),
+            class: class(r),
             // Known for calls that launch GPU work.
-            .with("stage", |r| self.stage_of_call(r))
-            .with("pid", |r| self.pid(calls.process[r]))
-            .with("tid", |r| self.tid(calls.thread[r]))
-            .with("correlation", |r| not_zero(calls.correlation[r]))
+            stage: self.stage_of_call(r),
+            pid: self.pid(calls.process[r]),
+            tid: self.tid(calls.thread[r]),
+            correlation: not_zero(calls.correlation[r]),
+        )
     }
 
     /// Returns the ranges of the program.
@@ -190,16 +184,18 @@ impl<'a> Events<'a> {
             RangeStyle::PushPop => "push_pop",
             RangeStyle::StartEnd => "start_end",
         };
-        rows.with("rank", |_| self.rank)
-            .with("start_ns", |r| r.start)
-            .with("end_ns", |r| r.end)
-            .with("duration_ns", |r| r.end - r.start)
-            .with("domain", |r| self.name(r.domain))
-            .with("name", |r| self.name(r.name))
-            .with("style", |r| style(r.style))
-            .with("pid", |r| self.pid(r.process))
-            .with("tid", |r| self.tid(r.thread))
-            .with("open", |r| r.open)
+        columns!(rows, r;
+            rank: self.rank,
+            start_ns: r.start,
+            end_ns: r.end,
+            duration_ns: r.end - r.start,
+            domain: self.name(r.domain),
+            name: self.name(r.name),
+            style: style(r.style),
+            pid: self.pid(r.process),
+            tid: self.tid(r.thread),
+            open,
+        )
     }
 }
 

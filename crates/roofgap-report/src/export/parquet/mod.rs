@@ -49,15 +49,28 @@ pub fn save_events(bundle: Bundle<'_>, facts: &RunFacts, rank: u32, dir: &Path) 
     events.tables(&facts.key).into_iter().try_for_each(|table| table.save(dir, facts, &name).map(|_| ()))
 }
 
-/// A table of a run.
-struct Table<'a> {
+/// Adds columns to `rows`, each with its name and its value for a `row`; a name alone is a field of the row.
+macro_rules! columns {
+    ($rows:expr, $row:tt; $($name:ident $(: $value:expr)?),* $(,)?) => {
+        $rows$(.with(stringify!($name), |$row| columns!(@ $row $name $($value)?)))*
+    };
+    (@ $row:tt $name:ident) => { &$row.$name };
+    (@ $row:tt $name:ident $value:expr) => {{
+        _ = $row;
+        $value
+    }};
+}
+use columns;
+
+/// The file of a table of a run, before it is written.
+struct TableFile<'a> {
     name: &'static str,
     rows: usize,
     /// Returns the columns for some rows.
     columns: Box<dyn Fn(Range<usize>) -> Vec<Column> + 'a>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> TableFile<'a> {
     /// Declares a table: how many rows it has, each row, and its columns after `run_key`.
     fn new<R: Copy>(
         name: &'static str,
@@ -66,7 +79,7 @@ impl<'a> Table<'a> {
         row: impl Fn(usize) -> R + 'a,
         columns: impl Fn(Columns<R>) -> Columns<R> + 'a,
     ) -> Self {
-        let key = text(key);
+        let key = ByteArray::from(key);
         let columns = move |range: Range<usize>| {
             let rows = Columns { rows: range.map(&row).collect(), columns: Vec::new() };
             columns(rows.with("run_key", |_| key.clone())).columns
@@ -146,7 +159,17 @@ stored_as! {
     u64 => Int64Type, value => i64::try_from(value).unwrap_or(i64::MAX);
     usize => Int64Type, value => i64::try_from(value).unwrap_or(i64::MAX);
     ByteArray => ByteArrayType, value => value;
-    &str => ByteArrayType, value => text(value);
+    &str => ByteArrayType, value => value.into();
+    String => ByteArrayType, value => value.into_bytes().into();
+}
+
+impl<V: Value + Clone> Value for &V {
+    type Stored = V::Stored;
+    const OPTIONAL: bool = V::OPTIONAL;
+
+    fn stored(self) -> Option<<V::Stored as DataType>::T> {
+        self.clone().stored()
+    }
 }
 
 /// Infinity and NaN are no measurements, and readers order them differently.
@@ -212,8 +235,4 @@ impl<R: Copy> Columns<R> {
         self.columns.push(Column::new::<V::Stored>(name, stored, V::OPTIONAL));
         self
     }
-}
-
-fn text(text: &str) -> ByteArray {
-    ByteArray::from(text)
 }

@@ -1,6 +1,6 @@
 //! The tables that every run has. Times are nanoseconds, percentages run from 0 to 100, and what was not measured is null.
 
-use super::{Columns, Table};
+use super::{Columns, TableFile, columns};
 use crate::RunFacts;
 use roofgap_analyze::{
     Analysis, CommunicationRow, CounterRow, Finding, Kernel, RankInfo, RequestStats, Stage, StageEnergy,
@@ -8,7 +8,7 @@ use roofgap_analyze::{
 };
 
 /// Lists the tables in the order in which they are written.
-pub(super) fn tables<'a>(analysis: &'a Analysis, facts: &'a RunFacts) -> [Table<'a>; 8] {
+pub(super) fn tables<'a>(analysis: &'a Analysis, facts: &'a RunFacts) -> [TableFile<'a>; 8] {
     let key = facts.key.as_str();
     [
         table("stages", key, &analysis.stages, stages),
@@ -18,7 +18,7 @@ pub(super) fn tables<'a>(analysis: &'a Analysis, facts: &'a RunFacts) -> [Table<
         table("communication", key, &analysis.communication, communication),
         table("ranks", key, &analysis.ranks, ranks),
         table("requests", key, analysis.requests.as_slice(), requests),
-        Table::new("runs", key, 1, move |_| (analysis, facts), runs),
+        TableFile::new("runs", key, 1, move |_| (analysis, facts), runs),
     ]
 }
 
@@ -27,48 +27,48 @@ fn table<'a, T>(
     key: &str,
     rows: &'a [T],
     columns: fn(Columns<&'a T>) -> Columns<&'a T>,
-) -> Table<'a> {
-    Table::new(name, key, rows.len(), |row| &rows[row], columns)
+) -> TableFile<'a> {
+    TableFile::new(name, key, rows.len(), |row| &rows[row], columns)
 }
 
 fn runs<'a>(run: Columns<(&'a Analysis, &'a RunFacts)>) -> Columns<(&'a Analysis, &'a RunFacts)> {
-    run.with("run_id", |(_, facts)| facts.run_id.as_deref())
-        .with("source", |(_, facts)| facts.source.as_str())
-        .with("format", |(a, _)| a.sources.first().map(|source| source.format.as_str()))
-        .with("started_at", |(_, facts)| facts.started_at.as_deref())
-        .with("host", |(_, facts)| facts.host.as_deref())
-        .with("git_commit", |(_, facts)| facts.commit.as_deref())
-        .with("git_dirty", |(_, facts)| facts.dirty)
-        .with("work", |(a, facts)| work(a, facts).as_deref().map(super::text))
-        .with("model", |(a, _)| a.workload.as_ref()?.model.as_deref())
-        .with("dtype", |(a, _)| a.workload.as_ref()?.dtype.as_deref())
-        .with("gpu", |(a, facts)| gpu(a, facts))
-        .with("gpus", |(a, _)| gpus(a))
-        .with("driver", |(_, facts)| facts.driver.as_deref())
-        .with("cuda", |(_, facts)| facts.cuda.as_deref())
-        .with("engine", |(a, _)| Some(a.engine.as_ref()?.name.as_str()))
-        .with("engine_version", |(a, _)| a.engine.as_ref()?.version.as_deref())
-        .with("workload", |(_, facts)| facts.workload.as_deref())
-        .with("roofgap_version", |_| env!("CARGO_PKG_VERSION"))
-        .with("world_size", |(a, _)| world_size(a))
-        .with("batch", |(a, _)| a.workload.as_ref()?.batch)
-        .with("prompt_tokens", |(a, _)| a.workload.as_ref()?.prompt_tokens)
-        .with("output_tokens", |(a, _)| a.workload.as_ref()?.generated_tokens)
+    columns!(run, (a, facts);
+        run_id: facts.run_id.as_deref(),
+        source: facts.source.as_str(),
+        format: a.sources.first().map(|source| source.format.as_str()),
+        started_at: facts.started_at.as_deref(),
+        host: facts.host.as_deref(),
+        git_commit: facts.commit.as_deref(),
+        git_dirty: facts.dirty,
+        work: work(a, facts),
+        model: a.workload.as_ref()?.model.as_deref(),
+        dtype: a.workload.as_ref()?.dtype.as_deref(),
+        gpu: gpu(a, facts),
+        gpus: gpus(a),
+        driver: facts.driver.as_deref(),
+        cuda: facts.cuda.as_deref(),
+        engine: Some(a.engine.as_ref()?.name.as_str()),
+        engine_version: a.engine.as_ref()?.version.as_deref(),
+        workload: facts.workload.as_deref(),
+        roofgap_version: env!("CARGO_PKG_VERSION"),
+        world_size: world_size(a),
+        batch: a.workload.as_ref()?.batch,
+        prompt_tokens: a.workload.as_ref()?.prompt_tokens,
+        output_tokens: a.workload.as_ref()?.generated_tokens,
         // Of all stages; null without stages.
-        .with("wall_ns", |(a, _)| a.stages.iter().map(Stage::elapsed_ns).reduce(i64::saturating_add))
-        .with("busy_ns", |(a, _)| a.totals.busy_ns)
-        .with("kernel_ns", |(a, _)| a.totals.kernel_ns)
-        .with("kernel_count", |(a, _)| a.totals.kernel_count)
-        .with("tokens_per_s", |(a, _)| tokens_per_s(a))
-        .with("mfu_pct", |(a, _)| Some(a.whole.as_ref()?.mfu.as_ref()?.by_wall_pct))
-        .with("mbu_pct", |(a, _)| Some(a.whole.as_ref()?.mbu.as_ref()?.by_wall_pct))
-        .with("overhead_pct", |(a, _)| {
-            a.timeline_overhead().map(|own| (own.ratio - 1.0) * 100.0).reduce(f64::max)
-        })
-        .with("incident", |(a, _)| Some(a.incident.as_ref()?.trigger.as_str()))
-        .with("incident_cause", |(a, _)| Some(a.incident.as_ref()?.cause.as_ref()?.spike.cause.as_str()))
-        .with("exit_status", |(_, facts)| facts.exit_status)
-        .with("unreadable_files", |(_, facts)| facts.unreadable_files)
+        wall_ns: a.stages.iter().map(Stage::elapsed_ns).reduce(i64::saturating_add),
+        busy_ns: a.totals.busy_ns,
+        kernel_ns: a.totals.kernel_ns,
+        kernel_count: a.totals.kernel_count,
+        tokens_per_s: tokens_per_s(a),
+        mfu_pct: Some(a.whole.as_ref()?.mfu.as_ref()?.by_wall_pct),
+        mbu_pct: Some(a.whole.as_ref()?.mbu.as_ref()?.by_wall_pct),
+        overhead_pct: a.timeline_overhead().map(|overhead| (overhead.ratio - 1.0) * 100.0).reduce(f64::max),
+        incident: Some(a.incident.as_ref()?.trigger.as_str()),
+        incident_cause: Some(a.incident.as_ref()?.cause.as_ref()?.spike.cause.as_str()),
+        exit_status: facts.exit_status,
+        unreadable_files: facts.unreadable_files,
+    )
 }
 
 fn gpu<'a>(analysis: &'a Analysis, facts: &'a RunFacts) -> Option<&'a str> {
@@ -114,137 +114,106 @@ fn stages<'a>(rows: Columns<&'a Stage>) -> Columns<&'a Stage> {
     let vitals = |stage: &'a Stage| -> Option<&'a StageVitals> {
         stage.vitals.as_ref().filter(|vitals| vitals.samples > 0)
     };
-    rows.with("stage", |s| s.name.as_str())
-        .with("kind", |s| s.kind.as_str())
-        .with("instances", |s| s.instances)
-        .with("wall_ns", |s| s.wall_ns)
-        .with("elapsed_ns", Stage::elapsed_ns)
-        .with("busy_ns", |s| s.busy_ns)
-        .with("kernel_ns", |s| s.kernel_ns)
-        .with("idle_launch_ns", |s| Some(s.causes()?.launch_ns))
-        .with("idle_sync_ns", |s| Some(s.causes()?.sync_ns))
-        .with("idle_copy_ns", |s| Some(s.causes()?.copy_ns))
-        .with("idle_other_ns", |s| Some(s.causes()?.other_ns))
-        .with("kernel_count", |s| s.kernel_count)
-        .with("launch_count", |s| s.launch_count)
-        .with("device_count", |s| s.device_count)
+    columns!(rows, s;
+        stage: s.name.as_str(),
+        kind: s.kind.as_str(),
+        instances, wall_ns,
+        elapsed_ns: s.elapsed_ns(),
+        busy_ns, kernel_ns,
+        idle_launch_ns: Some(s.causes()?.launch_ns),
+        idle_sync_ns: Some(s.causes()?.sync_ns),
+        idle_copy_ns: Some(s.causes()?.copy_ns),
+        idle_other_ns: Some(s.causes()?.other_ns),
+        kernel_count, launch_count, device_count,
         // GPUs of an instance; null where no GPU work was recorded.
-        .with("gpus", |s| (s.device_count > 0).then_some(s.devices_per_instance))
-        .with("tokens_per_s", |s| s.tokens_per_s)
-        .with("token_ns", |s| s.token_ns)
-        .with("step_count", |s| Some(s.steps.as_ref()?.count))
-        .with("step_p50_ns", |s| Some(s.steps.as_ref()?.p50_ns))
-        .with("step_p99_ns", |s| Some(s.steps.as_ref()?.p99_ns))
-        .with("mfu_pct", |s| Some(s.mfu.as_ref()?.by_wall_pct))
-        .with("mbu_pct", |s| Some(s.mbu.as_ref()?.by_wall_pct))
-        .with("roof_pct", |s| s.roof.roof_pct)
-        .with("above_roof_ns", |s| s.roof.above_roof_ns)
-        .with("limited_by", |s| {
-            Some(verdict(s).label).filter(|limit| *limit != StageLimit::NotMeasured).map(StageLimit::as_str)
-        })
-        .with("sm_mhz", |s| vitals(s)?.sm_mhz)
+        gpus: (s.device_count > 0).then_some(s.devices_per_instance),
+        tokens_per_s, token_ns,
+        step_count: Some(s.steps.as_ref()?.count),
+        step_p50_ns: Some(s.steps.as_ref()?.p50_ns),
+        step_p99_ns: Some(s.steps.as_ref()?.p99_ns),
+        mfu_pct: Some(s.mfu.as_ref()?.by_wall_pct),
+        mbu_pct: Some(s.mbu.as_ref()?.by_wall_pct),
+        roof_pct: s.roof.roof_pct,
+        above_roof_ns: s.roof.above_roof_ns,
+        limited_by: Some(verdict(s).label).filter(|limit| *limit != StageLimit::NotMeasured).map(StageLimit::as_str),
+        sm_mhz: vitals(s)?.sm_mhz,
         // Samples with the most frequent reason for a lower clock, and that reason.
-        .with("throttled_pct", |s| Some(vitals(s)?.throttle.first().map_or(0.0, |reason| reason.pct)))
-        .with("throttled_by", |s| Some(vitals(s)?.throttle.first()?.reason.as_str()))
-        .with("joules", |s| Some(energy(s)?.joules))
-        .with("token_joules", |s| energy(s)?.token_j)
+        throttled_pct: Some(vitals(s)?.throttle.first().map_or(0.0, |reason| reason.pct)),
+        throttled_by: Some(vitals(s)?.throttle.first()?.reason.as_str()),
+        joules: Some(energy(s)?.joules),
+        token_joules: energy(s)?.token_j,
+    )
 }
 
 fn kernels<'a>(rows: Columns<&'a Kernel>) -> Columns<&'a Kernel> {
-    rows.with("name", |k| k.name.as_str())
-        .with("short_name", |k| k.short_name.as_str())
-        .with("family", |k| k.family.as_str())
-        .with("device", |k| k.device)
-        .with("calls", |k| k.calls)
-        .with("total_ns", |k| k.total_ns)
-        .with("median_ns", |k| k.median_ns)
-        .with("min_ns", |k| k.min_ns)
-        .with("max_ns", |k| k.max_ns)
-        .with("roof_pct", |k| k.roof.roof_pct)
-        .with("above_roof_ns", |k| k.roof.above_roof_ns)
+    columns!(rows, k;
+        name, short_name,
+        family: k.family.as_str(),
+        device, calls, total_ns, median_ns, min_ns, max_ns,
+        roof_pct: k.roof.roof_pct,
+        above_roof_ns: k.roof.above_roof_ns,
+    )
 }
 
 /// Hardware counters, a row for each kernel, launch shape and stage.
 fn counters<'a>(rows: Columns<&'a CounterRow>) -> Columns<&'a CounterRow> {
-    rows.with("stage", |r| r.stage.as_deref())
-        .with("kernel", |r| r.kernel.as_str())
-        .with("grid_x", |r| r.grid[0])
-        .with("grid_y", |r| r.grid[1])
-        .with("grid_z", |r| r.grid[2])
-        .with("block_x", |r| r.block[0])
-        .with("block_y", |r| r.block[1])
-        .with("block_z", |r| r.block[2])
-        .with("samples", |r| r.samples)
-        .with("duration_ns", |r| r.duration_ns)
-        .with("timeline_ratio", |r| r.timeline_ratio)
-        .with("sm_pct", |r| r.sm_pct)
-        .with("memory_pct", |r| r.memory_pct)
-        .with("dram_pct", |r| r.dram_pct)
-        .with("l2_pct", |r| r.l2_pct)
-        .with("l1_pct", |r| r.l1_pct)
-        .with("occupancy_pct", |r| r.occupancy_pct)
-        .with("dram_bytes", |r| r.dram_bytes)
-        .with("flops", |r| r.flops)
-        .with("intensity", |r| r.intensity)
-        .with("achieved_flops_per_s", |r| r.achieved_flops_per_s)
-        .with("bound", |r| r.bound.as_deref())
-        .with("reason", |r| r.reason.as_str())
+    columns!(rows, r;
+        stage, kernel,
+        grid_x: r.grid[0],
+        grid_y: r.grid[1],
+        grid_z: r.grid[2],
+        block_x: r.block[0],
+        block_y: r.block[1],
+        block_z: r.block[2],
+        samples, duration_ns, timeline_ratio, sm_pct, memory_pct, dram_pct, l2_pct, l1_pct, occupancy_pct,
+        dram_bytes, flops, intensity, achieved_flops_per_s, bound, reason,
+    )
 }
 
 fn findings<'a>(rows: Columns<&'a Finding>) -> Columns<&'a Finding> {
-    rows.with("finding", |f| f.id.as_str())
-        .with("stage", |f| f.stage.as_deref())
-        .with("bound_ns", |f| f.bound_ns)
-        .with("bound_pct", |f| f.bound_pct)
-        .with("title", |f| f.title.as_str())
-        .with("action", |f| f.action.as_str())
+    columns!(rows, f;
+        finding: f.id.as_str(),
+        stage, bound_ns, bound_pct, title, action,
+    )
 }
 
 fn communication<'a>(rows: Columns<&'a CommunicationRow>) -> Columns<&'a CommunicationRow> {
-    rows.with("rank", |c| c.rank)
-        .with("device", |c| c.device)
-        .with("processor", |c| c.on.as_str())
-        .with("collective", |c| c.collective.as_str())
-        .with("process_group", |c| c.group.as_deref())
-        .with("group_size", |c| c.group_size)
-        .with("calls", |c| c.calls)
-        .with("bytes", |c| c.bytes)
-        .with("total_ns", |c| c.is_timed().then_some(c.total_ns))
-        .with("exposed_ns", |c| c.is_timed().then_some(c.exposed_ns))
-        .with("bus_bandwidth_bytes_per_s", |c| c.bus_bandwidth_bytes_per_s)
+    columns!(rows, c;
+        rank, device,
+        processor: c.on.as_str(),
+        collective,
+        process_group: c.group.as_deref(),
+        group_size, calls, bytes,
+        total_ns: c.is_timed().then_some(c.total_ns),
+        exposed_ns: c.is_timed().then_some(c.exposed_ns),
+        bus_bandwidth_bytes_per_s,
+    )
 }
 
 fn ranks<'a>(rows: Columns<&'a RankInfo>) -> Columns<&'a RankInfo> {
-    rows.with("rank", |r| r.rank)
-        .with("world_size", |r| r.world_size)
-        .with("rank_host", |r| r.host.as_deref())
-        .with("kernel_count", |r| r.kernel_count)
-        .with("kernel_ns", |r| r.kernel_ns)
-        .with("busy_ns", |r| r.busy_ns)
-        .with("communication_ns", |r| r.measured_exposed_ns().map(|_| r.communication_ns))
-        .with("exposed_ns", RankInfo::measured_exposed_ns)
-        .with("idle_ns", |r| Some(r.idle?.total_ns()))
-        .with("waited_ns", |r| r.waited_ns)
-        .with("last_count", |r| r.last_count)
-        .with("waited_for_ns", |r| r.waited_for_ns)
+    columns!(rows, r;
+        rank, world_size,
+        rank_host: r.host.as_deref(),
+        kernel_count, kernel_ns, busy_ns,
+        communication_ns: r.measured_exposed_ns().map(|_| r.communication_ns),
+        exposed_ns: r.measured_exposed_ns(),
+        idle_ns: Some(r.idle?.total_ns()),
+        waited_ns, last_count, waited_for_ns,
+    )
 }
 
 /// The requests that a load generator sent in a run, summarised.
 fn requests<'a>(rows: Columns<&'a RequestStats>) -> Columns<&'a RequestStats> {
-    rows.with("sent", |q| q.sent)
-        .with("completed", |q| q.completed)
-        .with("failed", |q| q.failed)
-        .with("prompt_tokens", |q| q.prompt_tokens)
-        .with("output_tokens", |q| q.output_tokens)
-        .with("window_ns", |q| q.window_ns)
-        .with("ttft_p50_ns", |q| Some(q.ttft_ns?.p50))
-        .with("ttft_p99_ns", |q| Some(q.ttft_ns?.p99))
-        .with("itl_p50_ns", |q| Some(q.itl_ns?.p50))
-        .with("itl_p99_ns", |q| Some(q.itl_ns?.p99))
-        .with("e2e_p50_ns", |q| Some(q.e2e_ns?.p50))
-        .with("e2e_p99_ns", |q| Some(q.e2e_ns?.p99))
-        .with("tokens_per_s", |q| q.tokens_per_s)
-        .with("requests_per_s", |q| q.requests_per_s)
+    columns!(rows, q;
+        sent, completed, failed, prompt_tokens, output_tokens, window_ns,
+        ttft_p50_ns: Some(q.ttft_ns?.p50),
+        ttft_p99_ns: Some(q.ttft_ns?.p99),
+        itl_p50_ns: Some(q.itl_ns?.p50),
+        itl_p99_ns: Some(q.itl_ns?.p99),
+        e2e_p50_ns: Some(q.e2e_ns?.p50),
+        e2e_p99_ns: Some(q.e2e_ns?.p99),
+        tokens_per_s, requests_per_s,
+    )
 }
 
 #[cfg(test)]

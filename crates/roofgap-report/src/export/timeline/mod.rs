@@ -36,8 +36,8 @@ impl Format {
     pub fn of(path: &Path) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
-        let own = name.ends_with(".pftrace") || name.ends_with(".perfetto-trace");
-        if own { Self::Perfetto } else { Self::Chrome }
+        let is_perfetto = name.ends_with(".pftrace") || name.ends_with(".perfetto-trace");
+        if is_perfetto { Self::Perfetto } else { Self::Chrome }
     }
 
     fn writer<'a>(self, out: &'a mut dyn Write, first: Ns) -> io::Result<Box<dyn Writer + 'a>> {
@@ -228,8 +228,8 @@ fn operations(
 /// Writes power and clock of each device while the trace was recorded.
 fn vitals(trace: &Trace, writer: &mut dyn Writer) -> io::Result<()> {
     let Some((first, last)) = trace.span() else { return Ok(()) };
-    for (index, own) in trace.devices.iter().enumerate() {
-        let states = trace.vitals_of(own).into_iter().flat_map(|own| &own.states);
+    for (index, gpu) in trace.devices.iter().enumerate() {
+        let states = trace.vitals_of(gpu).into_iter().flat_map(|gpu| &gpu.states);
         for state in states {
             let at = state.at - trace.utc_offset;
             for (name, value) in [("power, W", state.watts), ("SM clock, MHz", state.sm_mhz)] {
@@ -460,8 +460,8 @@ impl Tracks {
             // Some tools include the number in the name.
             let name = if name.contains(&number) { name.to_owned() } else { format!("{name} {number}") };
             let id = ThreadId(at as u32);
-            if let (Some(own), Some(calls)) = (self.thread(id), self.calls(id)) {
-                writer.thread(own, &name, 2 * at as i64)?;
+            if let (Some(ranges), Some(calls)) = (self.thread(id), self.calls(id)) {
+                writer.thread(ranges, &name, 2 * at as i64)?;
                 writer.thread(calls, &format!("{name}: CUDA calls"), 2 * at as i64 + 1)?;
             }
         }

@@ -1,7 +1,7 @@
 //! The timeline for the page: a description in JSON and one packed block of columns.
 
-use super::blocks::{Block, blocks, grains};
 use super::lanes::{self, Curve, Group, Lane, Lanes, Owner};
+use super::{Block, blocks, grains};
 use crate::Bundle;
 use crate::page::class;
 use roofgap_analyze::{IdleCause, IdleParts, NO_CALL, ShortNames, Span, Stage, StageIndex, idle_parts};
@@ -49,8 +49,9 @@ pub fn timeline(bundle: Bundle<'_>, parts: &OnceCell<IdleParts>) -> Result<Timel
     let mut timeline = build(bundle, parts, [MOST_RANGES, MOST, MOST_GAPS], (Ns::MIN, Ns::MAX), |_, _| true)?;
     let trace = bundle.trace.ok_or(NoTimeline::NoCapture)?;
     for (at, stage) in timeline.meta.stages.iter_mut().enumerate() {
-        let own = ops_of_longest(trace, bundle.stages, at).map(|op| (trace.ops.start[op], trace.ops.end[op]));
-        let all = own.reduce(|all, own| (all.0.min(own.0), all.1.max(own.1)));
+        let spans =
+            ops_of_longest(trace, bundle.stages, at).map(|op| (trace.ops.start[op], trace.ops.end[op]));
+        let all = spans.reduce(|all, span| (all.0.min(span.0), all.1.max(span.1)));
         stage.gpu = all.map(|(start, end)| (start - timeline.first, end - start));
     }
     Ok(timeline)
@@ -60,8 +61,8 @@ pub fn timeline(bundle: Bundle<'_>, parts: &OnceCell<IdleParts>) -> Result<Timel
 pub fn ops_of_longest(trace: &Trace, stages: &StageIndex, stage: usize) -> impl Iterator<Item = usize> {
     let spans = stages.spans(stage).instances.iter().enumerate();
     let longest = spans.max_by_key(|(_, span)| span.length()).map(|(at, _)| at);
-    let own = move |op: &usize| longest.is_some() && stages.instance_of(stage, *op) == longest;
-    (0..trace.ops.len()).filter(own)
+    let is_in_longest = move |op: &usize| longest.is_some() && stages.instance_of(stage, *op) == longest;
+    (0..trace.ops.len()).filter(is_in_longest)
 }
 
 /// Returns the trace of which a timeline can be drawn, and its span.
@@ -277,7 +278,10 @@ impl<'a> Builder<'a> {
             self.known.retain(|_, at| *at < names);
             self.stacks.retain(|_, at| *at < names);
             self.kernels.iter_mut().filter(|at| **at >= names).for_each(|at| *at = NO_NAME);
-            self.recent.iter_mut().filter(|(_, at)| *at >= names).for_each(|of| *of = (NO_NAME, NO_NAME));
+            self.recent
+                .iter_mut()
+                .filter(|(_, at)| *at >= names)
+                .for_each(|known| *known = (NO_NAME, NO_NAME));
         }
     }
 
@@ -302,8 +306,8 @@ impl<'a> Builder<'a> {
                 match lanes.group {
                     Group::Calls => {
                         let number = (drawn + columns.count) as u32;
-                        let own = rest.split_off(..block.count as usize).unwrap_or_default();
-                        own.iter().for_each(|row| self.block_of_call[*row as usize] = number);
+                        let block_rows = rest.split_off(..block.count as usize).unwrap_or_default();
+                        block_rows.iter().for_each(|row| self.block_of_call[*row as usize] = number);
                     }
                     Group::Streams => self.link(block, &mut columns),
                     _ => {}

@@ -221,21 +221,21 @@ pub struct Curve {
 pub fn curves(trace: &Trace) -> Vec<Curve> {
     use SampledMetric::{DramPct, DramReadBytes, DramReadPct, DramWrittenBytes, DramWrittenPct, TensorPct};
     let mut curves = Vec::new();
-    for own in &trace.sampled {
-        let device = trace.devices.get(own.device.index());
+    for counters in &trace.sampled {
+        let device = trace.devices.get(counters.device.index());
         let bytes_per_ns = device.and_then(|device| device.bandwidth_bytes_per_s).unwrap_or(0) as f64 * 1e-9;
         // A share of the peak holds for the whole of a sample, a count of bytes is one.
         let share = |pct: f64, ns: f64| pct / 100.0 * ns;
         let mut curve = |label: &str, metrics: &[SampledMetric], filled: &dyn Fn(f64, f64) -> f64| {
-            let parts: Vec<&[f32]> = metrics.iter().filter_map(|metric| own.values(*metric)).collect();
+            let parts: Vec<&[f32]> = metrics.iter().filter_map(|metric| counters.values(*metric)).collect();
             let point = |(at, (start, end)): (usize, &(Ns, Ns))| {
                 let (sum, length) = (parts.iter().map(|part| f64::from(part[at])).sum(), end - start);
                 // A value that is not a number is 0.
                 (*start, *end, (filled(sum, length as f64).round() as Ns).clamp(0, length))
             };
             if parts.len() == metrics.len() {
-                let points = own.windows.iter().enumerate().map(point).collect();
-                let (label, owner) = (label.to_owned(), Owner::Device(own.device.0));
+                let points = counters.windows.iter().enumerate().map(point).collect();
+                let (label, owner) = (label.to_owned(), Owner::Device(counters.device.0));
                 curves.push(Curve { lane: Lane { label, owner, rows: Vec::new() }, points });
             }
         };
@@ -243,7 +243,7 @@ pub fn curves(trace: &Trace) -> Vec<Curve> {
             curve("DRAM", &[DramReadBytes, DramWrittenBytes], &|bytes, _| bytes / bytes_per_ns);
         }
         let dram: &[_] =
-            if own.values(DramPct).is_some() { &[DramPct] } else { &[DramReadPct, DramWrittenPct] };
+            if counters.values(DramPct).is_some() { &[DramPct] } else { &[DramReadPct, DramWrittenPct] };
         curve("DRAM", dram, &share);
         curve("tensor cores", &[TensorPct], &share);
     }
@@ -277,23 +277,23 @@ pub fn idle(trace: &Trace, parts: &IdleParts) -> Lanes {
 
 /// Returns the number by which the tool calls a device.
 fn device_number(trace: &Trace, device: u16) -> u32 {
-    let found = trace.devices.get(usize::from(device));
-    found.map_or(u32::from(device), |found| found.number)
+    let known = trace.devices.get(usize::from(device));
+    known.map_or(u32::from(device), |known| known.number)
 }
 
 fn thread_name(trace: &Trace, thread: u32) -> String {
-    let Some(found) = trace.threads.get(thread as usize) else {
+    let Some(thread) = trace.threads.get(thread as usize) else {
         return "thread".into();
     };
-    let name = match trace.names.get(found.name) {
+    let name = match trace.names.get(thread.name) {
         "" => "thread".to_owned(),
         name => cut(name, 24),
     };
     let several = trace.processes.len() > 1;
-    let process = trace.processes.get(found.process.index()).filter(|_| several);
+    let process = trace.processes.get(thread.process.index()).filter(|_| several);
     let pid = maybe(process, |process| format!(" of {}", process.pid));
     // Some tools include the number in the name.
-    let number = found.tid.to_string();
+    let number = thread.tid.to_string();
     if name.contains(&number) {
         return format!("{name}{pid}");
     }
