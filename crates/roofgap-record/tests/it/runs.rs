@@ -114,7 +114,7 @@ fn a_watched_run_is_compressed_scrubbed_and_still_says_the_same() {
     let share = bench.path("share.tar.gz");
     let scrubbed = scrub(&run, &[], &share).unwrap();
     assert!(text::scrubbed(&scrubbed, Screen::default()).contains("share.tar.gz"));
-    assert!(scrubbed.packed.contains(&"nsys/run.sqlite".to_owned()), "{scrubbed:?}");
+    assert!(scrubbed.packed.contains(&"timeline.pftrace".to_owned()), "{scrubbed:?}");
 
     // Compressed and scrubbed, its reports can be written again, with the same numbers.
     roofgap_record::run::write_reports(&outcome.run_dir).unwrap();
