@@ -16,7 +16,6 @@ mod sample;
 mod variant;
 
 use std::fs::{File, TryLockError};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -62,8 +61,6 @@ pub enum TrialEvent<'a> {
 pub struct TrialOutcome {
     /// The trial, as on disk.
     pub trial: Trial,
-    /// `try.json`.
-    pub path: PathBuf,
     /// Exit status.
     pub exit: Exit,
 }
@@ -90,7 +87,6 @@ pub fn run(
         cancel,
         events,
         scratch,
-        path: Layout::of(folder).trial(),
         trial: Trial {
             schema: TRY_SCHEMA.to_owned(),
             run_id: props.run.id.clone(),
@@ -112,15 +108,14 @@ pub fn run(
         context.trial.notes.push(format!("the reports do not show it: {error}"));
         context.save()?;
     }
-    Ok(TrialOutcome { path: context.path, trial: context.trial, exit })
+    Ok(TrialOutcome { trial: context.trial, exit })
 }
 
 /// A changed workload that is measured.
 struct Contender<'a> {
     /// Index of its row.
     row: usize,
-    changes: Vec<&'a Candidate>,
-    variant: Variant,
+    variant: Variant<'a>,
 }
 
 /// State of a trial while it runs.
@@ -130,8 +125,6 @@ struct TrialContext<'a> {
     cancel: &'a Cancel,
     events: &'a mut dyn FnMut(TrialEvent<'_>),
     scratch: PathBuf,
-    /// `try.json`.
-    path: PathBuf,
     trial: Trial,
     spent: Duration,
     /// Runs of the unchanged workload.
@@ -152,7 +145,7 @@ impl<'a> TrialContext<'a> {
     /// Writes the trial as it stands.
     fn save(&mut self) -> Result<(), Error> {
         self.trial.spent_ns = ns(self.spent);
-        write_json(&self.path, &self.trial)
+        write_json(&Layout::of(&self.props.run.path).trial(), &self.trial)
     }
 
     /// Runs everything that the budget allows.
@@ -174,7 +167,8 @@ impl<'a> TrialContext<'a> {
         if end.is_err() || others.is_empty() {
             return end;
         }
-        let together = self.enter(helpful.iter().flat_map(|contender| contender.changes.clone()).collect());
+        let together =
+            self.enter(helpful.iter().flat_map(|contender| contender.variant.changes.clone()).collect());
         let end = self.measure(&together);
         self.close(&together, end.as_ref().err());
         self.prefer(&together, best, others);
@@ -183,15 +177,16 @@ impl<'a> TrialContext<'a> {
 
     /// Adds the row of some changes without measurements.
     fn enter(&mut self, changes: Vec<&'a Candidate>) -> Contender<'a> {
-        let variant = Variant { knobs: changes.iter().map(|change| change.knob.clone()).collect() };
         let knob = match changes.as_slice() {
             [change] => Some(change.knob.clone()),
             _ => None,
         };
+        let findings = distinct(changes.iter().flat_map(|change| change.finding_ids()));
+        let variant = Variant { changes };
         self.trial.rows.push(TrialRow {
             knob,
             knobs: variant.ids(),
-            findings: distinct(changes.iter().flat_map(|change| change.finding_ids())),
+            findings,
             verdict: TrialVerdict::Unfinished,
             reason: None,
             log_tail: None,
@@ -202,7 +197,7 @@ impl<'a> TrialContext<'a> {
             clocks_mhz: None,
             command: variant.command(&self.props.run.path, self.config()),
         });
-        Contender { row: self.trial.rows.len() - 1, changes, variant }
+        Contender { row: self.trial.rows.len() - 1, variant }
     }
 
     /// Measures a changed workload against the unchanged one until its row is decided.
@@ -244,7 +239,7 @@ impl<'a> TrialContext<'a> {
     /// Runs a workload once. Returns its measurements with the time it took.
     fn sample(
         &mut self,
-        variant: &Variant,
+        variant: &Variant<'_>,
         pair: u32,
         expected: Duration,
     ) -> Result<(Sample, Duration), Stop> {
@@ -290,7 +285,7 @@ impl<'a> TrialContext<'a> {
         let config = self.config();
         let closed_loop = config.workload.kind == WorkloadKind::Server && config.load.rate.is_none();
         let (stages, base) = (&self.plan.stages, &self.trial.base.times);
-        let bound = |of: &_| bound_ratio(of, &contender.changes, stages, base, closed_loop);
+        let bound = |of: &_| bound_ratio(of, &contender.variant.changes, stages, base, closed_loop);
         let times = compare_times(before, after, bound);
         let decides = before.first().and_then(|sample| sample.times.first()).map(|(of, _)| of);
         let is_comparable =
@@ -375,10 +370,10 @@ impl<'a> TrialContext<'a> {
         contenders.sort_by(|a, b| ratio(&self.trial.rows[b.row]).total_cmp(&ratio(&self.trial.rows[a.row])));
         let mut helpful: Vec<Contender<'a>> = Vec::new();
         for contender in contenders {
-            let knobs = helpful.iter().flat_map(|better| &better.variant.knobs);
-            let same = knobs.into_iter().find(|better| conflict(better, &contender.variant.knobs[0]));
-            let same =
-                same.map(|better| format!("it changes the same setting as {}, which gives more", better.id));
+            let mut changes = helpful.iter().flat_map(|better| &better.variant.changes);
+            let same = changes.find(|better| conflict(&better.knob, &contender.variant.changes[0].knob));
+            let same = same
+                .map(|better| format!("it changes the same setting as {}, which gives more", better.knob.id));
             let reason = self.hindrance(&contender).or(same);
             if reason.is_none() {
                 helpful.push(contender);
@@ -474,12 +469,10 @@ fn above_bound(row: &TrialRow, change: &TimeChange) -> Option<String> {
 fn lock(folder: &Path) -> Result<File, Error> {
     let lock = File::open(folder).map_err(Error::io("write", folder))?;
     match lock.try_lock() {
-        Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => {
             Err(Error::new(format!("another trial of {} is in progress", folder.display())))
         }
         // A file system without locks must not prevent a trial.
-        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(lock),
-        Err(TryLockError::Error(error)) => Err(Error::io("write", folder)(error)),
+        _ => Ok(lock),
     }
 }
