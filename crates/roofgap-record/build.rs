@@ -5,7 +5,6 @@
 
 #![allow(clippy::print_stdout)] // cargo reads instructions from stdout
 
-use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -28,10 +27,7 @@ fn main() {
             (Vec::new(), why)
         }
     };
-    let sha256: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
-    for (name, content) in
-        [("native.so", bytes), ("native.sha256", sha256.into()), ("native.why", why.into())]
-    {
+    for (name, content) in [("native.so", bytes), ("native.why", why.into())] {
         if let Err(error) = fs::write(out.join(name), content) {
             println!("cargo::error=cannot write {name}: {error}");
         }

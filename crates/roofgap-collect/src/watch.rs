@@ -319,8 +319,6 @@ pub enum ControlError {
 /// State of the collector inside a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// True while GPU work is recorded.
-    pub armed: bool,
     /// Number of steps that began while it was.
     pub steps: u64,
     /// Path of the capture.
@@ -422,10 +420,8 @@ fn answer(line: &str) -> Option<Result<&str, &str>> {
 fn parse_status(line: &str) -> Option<Status> {
     // The path is last, and may contain spaces.
     let (words, file) = line.split_once(" file=")?;
-    let mut words = words.split(' ');
-    let armed = words.next()? == "armed";
-    let steps = words.find_map(|word| word.strip_prefix("steps="))?;
-    Some(Status { armed, steps: steps.parse().ok()?, file: file.into() })
+    let steps = words.split(' ').find_map(|word| word.strip_prefix("steps="))?;
+    Some(Status { steps: steps.parse().ok()?, file: file.into() })
 }
 
 #[cfg(test)]
@@ -585,9 +581,9 @@ mod control_tests {
     #[test]
     fn a_state_has_steps_and_a_path() {
         let line = "armed windows=2 steps=17 cupti=loaded file=/tmp/a b/1-2.rgcap";
-        let expected = Status { armed: true, steps: 17, file: "/tmp/a b/1-2.rgcap".into() };
+        let expected = Status { steps: 17, file: "/tmp/a b/1-2.rgcap".into() };
         assert_eq!(parse_status(line), Some(expected));
-        assert!(!parse_status("dormant steps=0 file=/x").unwrap().armed);
+        assert_eq!(parse_status("dormant steps=0 file=/x").unwrap().steps, 0);
         assert_eq!(parse_status("dormant file=/x"), None);
     }
 

@@ -7,12 +7,15 @@
 //! ncu filters by kernel name and measures each launch shape of a name once. So names are selected, and the cost of a name is
 //! the number of all its launch shapes in the measured stages.
 
+use roofgap_analyze::counters::canonical;
 use roofgap_analyze::{Analyzed, Family, family};
 use roofgap_collect::command::NvtxRange;
+use roofgap_collect::ncu::{CacheControl, ClockControl, ReplayMode};
+use roofgap_trace::ncu::LaunchCounters;
 use roofgap_trace::sqlite::{Database, Tables};
 use roofgap_trace::{NameId, OpKind, ReadError, Trace, native};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -62,11 +65,14 @@ pub fn launch_groups(trace: &Trace, analyzed: &Analyzed) -> Vec<LaunchGroup> {
     found.into_iter().map(|(_, group)| group).collect()
 }
 
-/// Maps readable to mangled names of an nsys export. One readable name may have several.
-pub fn mangled_in_nsys(sqlite: &Path) -> Result<HashMap<String, Vec<String>>, ReadError> {
+/// Mangled names by readable name, which may have several.
+pub type MangledNames = HashMap<String, BTreeSet<String>>;
+
+/// Maps readable to mangled names of an nsys export.
+pub fn mangled_in_nsys(sqlite: &Path) -> Result<MangledNames, ReadError> {
     const TABLE: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
     let database = Database::open(sqlite)?;
-    let mut names = HashMap::new();
+    let mut names = MangledNames::new();
     if !database.has_column(TABLE, "mangledName") {
         return Ok(names);
     }
@@ -89,24 +95,19 @@ pub fn mangled_in_nsys(sqlite: &Path) -> Result<HashMap<String, Vec<String>>, Re
     })?;
     for (readable, mangled) in pairs {
         if let (Some(readable), Some(mangled)) = (strings.get(&readable), strings.get(&mangled)) {
-            names.entry(readable.clone()).or_insert_with(Vec::new).push(mangled.clone());
+            names.entry(readable.clone()).or_default().insert(mangled.clone());
         }
     }
-    names.values_mut().for_each(|list| list.sort());
     Ok(names)
 }
 
 /// Maps readable to mangled names of native captures.
-pub fn mangled_in_native(captures: &[PathBuf]) -> Result<HashMap<String, Vec<String>>, ReadError> {
-    let mut names: HashMap<String, Vec<String>> = HashMap::new();
+pub fn mangled_in_native(captures: &[PathBuf]) -> Result<MangledNames, ReadError> {
+    let mut names = MangledNames::new();
     for capture in captures {
         for (readable, mangled) in native::kernel_names(capture)? {
-            names.entry(readable).or_default().push(mangled);
+            names.entry(readable).or_default().insert(mangled);
         }
-    }
-    for list in names.values_mut() {
-        list.sort();
-        list.dedup();
     }
     Ok(names)
 }
@@ -136,12 +137,12 @@ pub struct Limits {
 /// Clock, cache and replay policies of ncu.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Policies {
-    /// `none` or `base`.
-    pub clock_control: String,
-    /// `none` or `all`.
-    pub cache_control: String,
-    /// `kernel`, `application`, ...
-    pub replay_mode: String,
+    /// Clocks.
+    pub clock_control: ClockControl,
+    /// Caches.
+    pub cache_control: CacheControl,
+    /// Unit of replay.
+    pub replay_mode: ReplayMode,
 }
 
 /// `ncu/plan.json`: the plan for ncu and its result.
@@ -299,18 +300,23 @@ pub fn choose(groups: &[LaunchGroup], ranges: &[NvtxRange], limits: &Limits, pol
 }
 
 impl Plan {
-    /// Adds the measured launches. `same_kernel` compares a name in the counters with a name in the plan.
-    pub fn add_result(&mut self, measured: &[Measured], same_kernel: impl Fn(&str, &str) -> bool) {
+    /// Adds the measured launches, each with its stage where that is known.
+    pub fn add_result(&mut self, launches: &[LaunchCounters], stages: &[Option<String>]) {
+        let measured = launches.iter().zip(stages);
+        let measured: Vec<_> =
+            measured.filter_map(|(launch, stage)| Some((launch, shape(launch)?, stage))).collect();
         self.measured_launches = Some(measured.len() as u64);
         for planned in &mut self.groups {
             let group = &planned.group;
-            let same_shape = measured.iter().filter(|m| (m.grid, m.block) == (group.grid, group.block));
-            let alike: Vec<&Measured> =
-                same_shape.filter(|m| same_kernel(&m.kernel, &group.kernel)).collect();
-            let here = |m: &&&Measured| m.stage.as_ref().is_none_or(|stage| *stage == group.stage);
+            let same_shape = measured.iter().filter(|(_, shape, _)| *shape == (group.grid, group.block));
+            let alike: Vec<&Option<String>> = same_shape
+                .filter(|(launch, ..)| canonical(&launch.kernel) == canonical(&group.kernel))
+                .map(|(.., stage)| *stage)
+                .collect();
+            let here = |stage: &&&Option<String>| stage.as_ref().is_none_or(|stage| *stage == group.stage);
             let hits = alike.iter().filter(here).count() as u64;
             planned.measured_launches = Some(hits);
-            planned.measured_in = alike.first().filter(|_| hits == 0).and_then(|m| m.stage.clone());
+            planned.measured_in = alike.first().filter(|_| hits == 0).and_then(|stage| (*stage).clone());
         }
     }
 
@@ -325,17 +331,9 @@ impl Plan {
 /// Grid and block of a launch.
 type LaunchShape = ([u32; 3], [u32; 3]);
 
-/// A launch measured by ncu.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Measured {
-    /// Stage, where the report names it.
-    pub stage: Option<String>,
-    /// Kernel name in the report.
-    pub kernel: String,
-    /// Grid, blocks.
-    pub grid: [u32; 3],
-    /// Block, threads.
-    pub block: [u32; 3],
+/// Returns the grid and block of a measured launch.
+fn shape(launch: &LaunchCounters) -> Option<LaunchShape> {
+    Some((launch.grid?, launch.block?))
 }
 
 /// Sums the launch groups of each stage, of which nothing is covered yet.
@@ -555,20 +553,15 @@ mod tests {
             group("decode", "c", 1, 500, 10),
         ];
         let mut plan = plan(&groups, &limits());
-        let measured = |kernel: &str, stage: Option<&str>| Measured {
-            stage: stage.map(str::to_owned),
+        let measured = |kernel: &str| LaunchCounters {
             kernel: kernel.to_owned(),
-            grid: [1, 1, 1],
-            block: [128, 1, 1],
+            grid: Some([1, 1, 1]),
+            block: Some([128, 1, 1]),
+            ..LaunchCounters::default()
         };
         plan.add_result(
-            &[
-                measured("a", Some("decode")),
-                measured("a", Some("prefill")),
-                measured("c", Some("prefill")),
-                measured("a", Some("decode")),
-            ],
-            |a, b| a == b,
+            &["a", "a", "c", "a"].map(measured),
+            &["decode", "prefill", "prefill", "decode"].map(|stage| Some(stage.to_owned())),
         );
         assert_eq!(plan.measured_launches, Some(4));
         let result = |name: &str| {

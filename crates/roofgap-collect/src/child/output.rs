@@ -7,8 +7,7 @@ use std::io;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -55,14 +54,12 @@ const FILE_TAIL: u64 = 64 << 10;
 #[derive(Default)]
 pub struct Log {
     file: Option<(File, PathBuf)>,
-    /// Bytes of the stream's start that the file keeps.
+    /// Bytes of the stream's start and of its end that are kept.
     head: u64,
-    /// Bytes of `head` not yet written.
-    head_room: u64,
+    tail: u64,
+    /// Bytes of the end in memory, at most `keep`.
     last: VecDeque<u8>,
     keep: usize,
-    /// Bytes of the stream's end that the file keeps.
-    file_tail: u64,
     seen: u64,
     write_error: Option<String>,
 }
@@ -76,13 +73,14 @@ impl Log {
                 Self {
                     file: Some((File::create(path)?, path.clone())),
                     head: max_bytes - tail,
-                    head_room: max_bytes - tail,
+                    tail,
                     keep: usize::try_from(tail).unwrap_or(TAIL).max(TAIL),
-                    file_tail: tail,
                     ..Self::default()
                 }
             }
-            OutputTarget::Memory { max_bytes } => Self { keep: *max_bytes, ..Self::default() },
+            OutputTarget::Memory { max_bytes } => {
+                Self { tail: *max_bytes as u64, keep: *max_bytes, ..Self::default() }
+            }
         })
     }
 
@@ -94,10 +92,9 @@ impl Log {
     }
 
     fn take(&mut self, bytes: &[u8]) {
+        let room = usize::try_from(self.head.saturating_sub(self.seen)).unwrap_or(usize::MAX);
+        self.write(&bytes[..room.min(bytes.len())]);
         self.seen = self.seen.saturating_add(bytes.len() as u64);
-        let now = usize::try_from(self.head_room).unwrap_or(usize::MAX).min(bytes.len());
-        self.write(&bytes[..now]);
-        self.head_room -= now as u64;
         let fresh = &bytes[bytes.len().saturating_sub(self.keep)..];
         let excess = (self.last.len() + fresh.len()).saturating_sub(self.keep);
         self.last.drain(..excess.min(self.last.len()));
@@ -106,47 +103,37 @@ impl Log {
 
     fn finish(mut self) -> CapturedOutput {
         let last: Vec<u8> = std::mem::take(&mut self.last).into();
-        let mut left_out = 0;
-        if self.file.is_some() {
-            let beyond = self.seen.saturating_sub(self.head);
-            if beyond > 0 {
-                let tail = beyond.min(last.len() as u64).min(self.file_tail);
-                left_out = beyond - tail;
-                let from = last.len() - usize::try_from(tail).unwrap_or(last.len());
-                let note = if left_out > 0 {
-                    format!("\n[... {left_out} bytes of output left out here ...]\n")
-                } else {
-                    String::new()
-                };
-                self.write(&[note.as_bytes(), &last[from..]].concat());
-            }
-        } else {
-            left_out = self.seen - last.len() as u64;
+        let end = |bytes: usize| &last[last.len().saturating_sub(bytes)..];
+        let beyond = self.seen.saturating_sub(self.head);
+        let kept = beyond.min(self.tail).min(last.len() as u64);
+        let left_out = beyond - kept;
+        if left_out > 0 {
+            self.write(format!("\n[... {left_out} bytes of output left out here ...]\n").as_bytes());
         }
+        self.write(end(kept as usize));
         let quoted = if self.file.is_some() { TAIL } else { self.keep };
-        let tail = &last[last.len().saturating_sub(quoted)..];
         CapturedOutput {
             path: self.file.map(|(_, path)| path),
             bytes: self.seen,
             left_out,
-            tail: String::from_utf8_lossy(tail).into_owned(),
+            tail: String::from_utf8_lossy(end(quoted)).into_owned(),
             write_error: self.write_error,
         }
     }
 }
 
-/// Drains `pipe` until it is closed, or until `flow.stop` is set and no data is waiting (an escaped process may hold the
+/// Drains `pipe` until it is closed, or until `stop` is set and no data is waiting (an escaped process may hold the
 /// pipe open for ever).
 pub fn drain<P: Read + AsFd>(
     mut pipe: P,
     mut log: Log,
-    flow: &Flow,
+    stop: &AtomicBool,
     mut line: Option<impl FnMut(&str)>,
 ) -> CapturedOutput {
     let mut buffer = vec![0; 64 << 10];
     let mut partial = Vec::new();
     loop {
-        let stopping = flow.stop.load(Ordering::SeqCst);
+        let stopping = stop.load(Ordering::SeqCst);
         let wait = if stopping { 0 } else { 50_000_000 };
         let mut fds = [PollFd::new(&pipe, PollFlags::IN)];
         match rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: wait })) {
@@ -160,7 +147,6 @@ pub fn drain<P: Read + AsFd>(
             Ok(count) => {
                 let bytes = &buffer[..count];
                 log.take(bytes);
-                flow.seen.fetch_add(count as u64, Ordering::Relaxed);
                 if let Some(line) = &mut line {
                     lines(&mut partial, bytes, line);
                 }
@@ -184,15 +170,6 @@ fn lines(partial: &mut Vec<u8>, bytes: &[u8], line: &mut impl FnMut(&str)) {
             partial.clear();
         }
     }
-}
-
-/// State shared between the drains of a child and its supervisor.
-#[derive(Default, Clone)]
-pub struct Flow {
-    /// Set after the child ended.
-    pub(super) stop: Arc<AtomicBool>,
-    /// Bytes read from both streams.
-    pub(super) seen: Arc<AtomicU64>,
 }
 
 /// Reason why a child ended.

@@ -63,12 +63,16 @@ impl Stand {
         let mut child = self.child(&command);
         let cancel = Cancel::new();
         child.cancel = cancel.clone();
-        run(child, &mut |tick| {
-            if tick.output_bytes > 0 && !cancel.is_requested() {
+        run(child, &mut |_| {
+            if self.has_output() && !cancel.is_requested() {
                 cancel.request();
             }
         })
         .unwrap()
+    }
+
+    fn has_output(&self) -> bool {
+        std::fs::metadata(self.out()).is_ok_and(|facts| facts.len() > 0)
     }
 
     /// Lists the processes whose working folder is this one, as it is for every script.
@@ -241,7 +245,7 @@ fn the_cancel_flag_interrupts_first() {
     let cancel = Cancel::new();
     child.cancel = cancel.clone();
     let outcome = run(child, &mut |tick| {
-        if tick.output_bytes > 0 && !tick.stopping {
+        if stand.has_output() && !tick.stopping {
             cancel.request();
         }
     })
@@ -263,8 +267,8 @@ fn a_second_request_does_not_wait() {
     };
     let cancel = Cancel::new();
     child.cancel = cancel.clone();
-    let outcome = run(child, &mut |tick| {
-        if tick.output_bytes > 0 {
+    let outcome = run(child, &mut |_| {
+        if stand.has_output() {
             cancel.request();
         }
     })
@@ -303,8 +307,8 @@ fn a_program_that_ignores_signals_is_killed_and_its_profiler_writes_the_report()
     child.stop.report = Duration::from_secs(100_000);
     let cancel = Cancel::new();
     child.cancel = cancel.clone();
-    let outcome = run(child, &mut |tick| {
-        if tick.output_bytes > 0 && !cancel.is_requested() {
+    let outcome = run(child, &mut |_| {
+        if stand.has_output() && !cancel.is_requested() {
             cancel.request();
         }
     })

@@ -3,6 +3,7 @@
 
 use super::props::ProfileProps;
 use roofgap_analyze::Engine;
+use roofgap_base::file::sha256;
 use roofgap_collect::command::find_on_path;
 use roofgap_collect::provenance::{Gpus, Machine, Python, Revision, recorded_variables, visible_gpus};
 use roofgap_collect::tool::{Ncu, Nsys, Search, SearchResult, ToolError, Version};
@@ -13,7 +14,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/native.so"));
-static SHA256: &str = include_str!(concat!(env!("OUT_DIR"), "/native.sha256"));
 static WHY: &str = include_str!(concat!(env!("OUT_DIR"), "/native.why"));
 
 /// The native collector: a shared library embedded in the binary.
@@ -21,8 +21,6 @@ static WHY: &str = include_str!(concat!(env!("OUT_DIR"), "/native.why"));
 pub struct NativeLibrary {
     /// Content.
     pub bytes: &'static [u8],
-    /// SHA-256 in hexadecimal, computed by the build.
-    pub sha256: &'static str,
 }
 
 impl NativeLibrary {
@@ -33,7 +31,12 @@ impl NativeLibrary {
                 "the native collector is not available: this binary was built without it: {WHY}"
             )));
         }
-        Ok(Self { bytes: BYTES, sha256: SHA256 })
+        Ok(Self { bytes: BYTES })
+    }
+
+    /// Returns the SHA-256 in hexadecimal.
+    pub fn sha256(&self) -> String {
+        sha256(self.bytes)
     }
 }
 
@@ -168,10 +171,8 @@ fn tool_facts(tools: &Tools) -> BTreeMap<String, ToolFacts> {
         version: version.as_ref().map(ToString::to_string),
         ..ToolFacts::default()
     };
-    let embedded = |library: &NativeLibrary| ToolFacts {
-        sha256: Some(library.sha256.to_owned()),
-        ..ToolFacts::default()
-    };
+    let embedded =
+        |library: &NativeLibrary| ToolFacts { sha256: Some(library.sha256()), ..ToolFacts::default() };
     let unusable =
         |why: &ToolError| ToolFacts { unusable_because: Some(why.to_string()), ..ToolFacts::default() };
     let rows = [
@@ -188,9 +189,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_library_is_embedded_and_has_its_hash() {
-        let library = NativeLibrary::embedded().unwrap();
-        assert!(library.bytes.starts_with(b"\x7fELF"));
-        assert_eq!(roofgap_base::file::sha256(library.bytes), library.sha256);
+    fn the_library_is_embedded() {
+        assert!(NativeLibrary::embedded().unwrap().bytes.starts_with(b"\x7fELF"));
     }
 }

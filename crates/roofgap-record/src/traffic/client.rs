@@ -246,15 +246,6 @@ const COMPLETION: &str = "prompt";
 /// Key of messages for `/v1/chat/completions`.
 const CHAT: &str = "messages";
 
-/// One line of a prompt file.
-#[derive(Debug, Deserialize)]
-struct Line {
-    prompt: Option<Value>,
-    messages: Option<Value>,
-    #[serde(alias = "max_tokens")]
-    output_tokens: Option<NonZeroU32>,
-}
-
 /// Makes the prompts of all requests, so that nothing but sending happens under load.
 pub fn make_prompts(load: &Load, count: u64) -> Result<Vec<Prompt>, Error> {
     if let Some(path) = &load.prompts {
@@ -279,17 +270,16 @@ fn read_prompts(path: &Path, load: &Load) -> Result<Vec<Prompt>, Error> {
         if line.trim().is_empty() {
             continue;
         }
-        let line: Line = serde_json::from_str(&line).map_err(|error| wrong_line(&error))?;
-        let (key, content) = match (line.messages, line.prompt) {
-            (Some(messages), _) => (CHAT, messages),
-            (None, Some(prompt)) => (COMPLETION, prompt),
-            (None, None) => return Err(wrong_line(&"it has neither \"prompt\" nor \"messages\"")),
-        };
-        prompts.push(Prompt {
-            key,
-            content,
-            output_tokens: line.output_tokens.unwrap_or(load.output_tokens),
-        });
+        let line: Value = serde_json::from_str(&line).map_err(|error| wrong_line(&error))?;
+        let given = [CHAT, COMPLETION]
+            .into_iter()
+            .find_map(|key| Some((key, line.get(key).filter(|given| !given.is_null())?.clone())));
+        let (key, content) =
+            given.ok_or_else(|| wrong_line(&"it has neither \"prompt\" nor \"messages\""))?;
+        let tokens = line.get("output_tokens").or(line.get("max_tokens"));
+        let tokens =
+            tokens.map(Option::deserialize).transpose().map_err(|error| wrong_line(&error))?.flatten();
+        prompts.push(Prompt { key, content, output_tokens: tokens.unwrap_or(load.output_tokens) });
     }
     if prompts.is_empty() {
         return Err(wrong("it holds no prompt".to_owned()));

@@ -82,7 +82,7 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(&str)) -
     stats.clock_change_ns = i64::try_from(change).ok();
     stats.trace = trace;
     if let (Some(before), Some(after)) = (samples.first(), samples.last()) {
-        stats.metrics = stats::counter_changes(&before.counters, &after.counters);
+        stats.metrics = stats::counter_changes(before, after);
         stats.gauges = stats::summarise_gauges(&samples);
     }
     if stats.completed == 0 {
@@ -120,7 +120,7 @@ fn sampled<T>(
 ) -> (T, Vec<Exported>) {
     let mut samples = vec![first];
     // A server without metrics is not asked again.
-    if samples.iter().all(|sample| sample.gauges.is_empty()) {
+    if samples.iter().flatten().all(|(name, _)| stats::is_counter(name)) {
         return (load(), samples);
     }
     let (load_is_on, is_over) = mpsc::channel::<()>();

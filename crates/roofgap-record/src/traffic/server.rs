@@ -62,7 +62,7 @@ pub fn serve_and_load(
         let ready = wait_until_ready(server, load, cancel, &has_ended);
         let is_ready = ready.is_ok();
         let result = ready.and_then(|()| run::run(load, cancel, progress));
-        if is_ready && !answered(&result) && !is_cancelled(&result) {
+        if is_ready && !answered(&result) {
             wait_for_end(load, cancel, &has_ended);
         }
         stop.request();
@@ -84,10 +84,6 @@ pub fn serve_and_load(
 /// Tells whether all requests were answered: then the server may end as it likes.
 fn answered(result: &Result<LoadRun, Error>) -> bool {
     result.as_ref().is_ok_and(|run| run.requests.failed == 0)
-}
-
-fn is_cancelled(result: &Result<LoadRun, Error>) -> bool {
-    result.as_ref().is_err_and(|error| error.exit() == Exit::Interrupted)
 }
 
 /// Waits until the server answers its health check.

@@ -5,7 +5,7 @@ use roofgap_analyze::Engine;
 use roofgap_base::clock::ns;
 use roofgap_base::stats::percentile;
 use roofgap_wire::account::{GaugeStats, MOST_KEPT, Percentiles, RequestFailure, RequestStats, RequestTimes};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use ureq::Agent;
 
@@ -94,13 +94,12 @@ const MOST_VALUE: f64 = 1e24;
 /// Most bytes of the answer.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// Values that a server exports, by name.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Exported {
-    /// Counters, summed over their labels.
-    pub counters: BTreeMap<String, f64>,
-    /// Gauges: the largest over the labels for a usage, else the sum.
-    pub gauges: BTreeMap<String, f64>,
+/// Values that a server exports, by name: counters are summed over their labels; gauges are the largest of a usage, else the sum.
+pub type Exported = BTreeMap<String, f64>;
+
+/// Tells whether a value is a counter, not a gauge.
+pub fn is_counter(name: &str) -> bool {
+    ["_total", "_sum", "_count"].iter().any(|end| name.ends_with(end))
 }
 
 /// Ends of names that are no values of their own: parts of histograms, times of creation and descriptions.
@@ -127,22 +126,19 @@ fn exported(text: &str) -> impl Iterator<Item = (&str, f64)> {
 }
 
 fn parse_exported(text: &str) -> Exported {
-    let mut found = Exported::default();
+    let mut values = Exported::new();
     for (name, value) in exported(text) {
+        let is_gauge = Engine::exports(name) && !NO_GAUGES.iter().any(|end| name.ends_with(end));
         // Of the interpreter and the process nothing is of interest here.
-        let own = ["python_", "process_", "http_"].iter().any(|start| name.starts_with(start));
-        if own || value.is_nan() || value.abs() > MOST_VALUE {
+        let is_other = ["python_", "process_", "http_"].iter().any(|start| name.starts_with(start));
+        if is_other || !(is_counter(name) || is_gauge) || value.is_nan() || value.abs() > MOST_VALUE {
             continue;
         }
-        let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
-        if ends(&["_total", "_sum", "_count"]) {
-            *found.counters.entry(name.to_owned()).or_default() += value;
-        } else if Engine::exports(name) && !ends(&NO_GAUGES) {
-            let gauge = found.gauges.entry(name.to_owned()).or_default();
-            *gauge = if name.contains("usage") { gauge.max(value) } else { *gauge + value };
-        }
+        let known = values.entry(name.to_owned()).or_default();
+        let is_usage = name.contains("usage") && !is_counter(name);
+        *known = if is_usage { known.max(value) } else { *known + value };
     }
-    found
+    values
 }
 
 /// Summarises the samples of each gauge, the first of which is from before the window and the last from after it.
@@ -150,11 +146,10 @@ pub fn summarise_gauges(samples: &[Exported]) -> BTreeMap<String, GaugeStats> {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
         return BTreeMap::new();
     };
-    let names = samples.iter().flat_map(|sample| sample.gauges.keys());
-    let names: std::collections::BTreeSet<&String> = names.collect();
+    let names: BTreeSet<&String> = samples.iter().flat_map(BTreeMap::keys).collect();
     let summary = |name: &String| {
-        let values: Vec<f64> = samples.iter().filter_map(|sample| sample.gauges.get(name)).copied().collect();
-        let of = |sample: &Exported| sample.gauges.get(name).copied().unwrap_or_default();
+        let values: Vec<f64> = samples.iter().filter_map(|sample| sample.get(name)).copied().collect();
+        let value = |sample: &Exported| sample.get(name).copied().unwrap_or_default();
         // Load is on between the first and the last sample.
         let during = match values.as_slice() {
             [_, during @ .., _] if !during.is_empty() => during,
@@ -162,23 +157,21 @@ pub fn summarise_gauges(samples: &[Exported]) -> BTreeMap<String, GaugeStats> {
         };
         GaugeStats {
             samples: values.len() as u64,
-            first: of(first),
-            last: of(last),
+            first: value(first),
+            last: value(last),
             mean: during.iter().sum::<f64>() / during.len().max(1) as f64,
             max: values.iter().copied().fold(f64::MIN, f64::max),
         }
     };
-    names.into_iter().map(|name| (name.clone(), summary(name))).collect()
+    let gauges = names.into_iter().filter(|name| !is_counter(name));
+    gauges.map(|name| (name.clone(), summary(name))).collect()
 }
 
 /// Returns the counters that changed, and by how much.
-pub fn counter_changes(
-    before: &BTreeMap<String, f64>,
-    after: &BTreeMap<String, f64>,
-) -> BTreeMap<String, f64> {
+pub fn counter_changes(before: &Exported, after: &Exported) -> BTreeMap<String, f64> {
     let change = |(name, value): (&String, &f64)| {
         let change = value - before.get(name).copied().unwrap_or(0.0);
-        (change != 0.0).then(|| (name.clone(), change))
+        (is_counter(name) && change != 0.0).then(|| (name.clone(), change))
     };
     after.iter().filter_map(change).collect()
 }
@@ -193,14 +186,15 @@ mod metrics_tests {
                     vllm:prompt_tokens_total{model_name=\"a b}\"} 10.0\nvllm:prompt_tokens_total{model_name=\"c\"} 5.0\n\
                     vllm:num_requests_running{model_name=\"a\"} 3.0\nsglang:cached_tokens_total 7 1700000000\n\
                     process_cpu_seconds_total 9.5\nvllm:broken_total NaN\n";
-        let found = parse_exported(text).counters;
+        let mut found = parse_exported(text);
+        assert_eq!(found.remove("vllm:num_requests_running"), Some(3.0));
         assert_eq!(found.get("vllm:prompt_tokens_total"), Some(&15.0));
         assert_eq!(found.get("sglang:cached_tokens_total"), Some(&7.0));
         assert_eq!(found.len(), 2);
         let absurd =
             "a_total{a=\"1\"} 1e308\na_total{a=\"2\"} 1e308\nb_total inf\nc_total NaN\nd_total -1e300\n";
-        assert_eq!(parse_exported(absurd).counters, BTreeMap::new());
-        let change = counter_changes(&parse_exported("sglang:cached_tokens_total 4\n").counters, &found);
+        assert_eq!(parse_exported(absurd), BTreeMap::new());
+        let change = counter_changes(&parse_exported("sglang:cached_tokens_total 4\n"), &found);
         assert_eq!(change.get("sglang:cached_tokens_total"), Some(&3.0));
         assert_eq!(change.get("vllm:prompt_tokens_total"), Some(&15.0));
     }

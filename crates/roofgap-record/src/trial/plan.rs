@@ -189,21 +189,13 @@ fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>,
     let with_changes = analysis.findings.iter().filter(|finding| !finding.knobs.is_empty());
     let with_changes = distinct(with_changes.map(|finding| finding.id.clone()));
     for wanted in &props.changes {
-        let named = analysis.findings.iter().any(|finding| finding.id == *wanted);
-        let mut knobs = analysis.findings.iter().flat_map(|finding| &finding.knobs);
-        if with_changes.contains(wanted) || knobs.any(|knob| knob.id == *wanted) {
-            continue;
+        let knobs = analysis.findings.iter().flat_map(|finding| &finding.knobs);
+        if !with_changes.contains(wanted) && !knobs.into_iter().any(|knob| knob.id == *wanted) {
+            let known = if with_changes.is_empty() { "none".to_owned() } else { with_changes.join(", ") };
+            return Err(Error::new(format!(
+                "the run has no finding {wanted:?} with a change to try, and no such change; findings with one: {known}"
+            )));
         }
-        let wrong = if named {
-            format!("no change of this workload is known that carries out the action of {wanted:?}")
-        } else {
-            format!("the run has no finding {wanted:?}")
-        };
-        let known = match with_changes.as_slice() {
-            [] => "none of its findings has a change to try".to_owned(),
-            some => format!("findings with a change to try: {}", some.join(", ")),
-        };
-        return Err(Error::new(format!("{wrong}; {known}")));
     }
     let chosen = match (props.changes.as_slice(), props.env.as_slice()) {
         ([], []) => with_changes.get(..1).unwrap_or_default(),

@@ -7,42 +7,44 @@ use roofgap_collect::command::{CommandLine, word_of_text};
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
 
+use super::plan::Candidate;
+
 /// Override that makes a session a run by itself. With the id of a run of several nodes, it would become another of them.
 pub const SINGLE_RUN: &str = "run.id=null";
 
 /// A workload with changes. Without any it is the workload of the run.
 #[derive(Debug, Clone, Default)]
-pub struct Variant {
+pub struct Variant<'a> {
     /// Changes, in the order in which they are applied.
-    pub knobs: Vec<Knob>,
+    pub changes: Vec<&'a Candidate>,
 }
 
-impl Variant {
+impl Variant<'_> {
     /// Returns the ids of the changes.
     pub fn ids(&self) -> Vec<String> {
-        self.knobs.iter().map(|knob| knob.id.clone()).collect()
+        self.changes.iter().map(|change| change.knob.id.clone()).collect()
     }
 
     /// Returns the name in messages.
     pub fn label(&self) -> String {
-        if self.knobs.is_empty() { "base".to_owned() } else { self.ids().join(" + ") }
+        if self.changes.is_empty() { "base".to_owned() } else { self.ids().join(" + ") }
     }
 
     /// Returns the largest effect of the changes on the output.
     pub fn effect(&self) -> OutputEffect {
-        let has = |effect: &OutputEffect| self.knobs.iter().any(|knob| knob.output == *effect);
+        let has = |effect: &OutputEffect| self.changes.iter().any(|change| change.knob.output == *effect);
         let effects = [OutputEffect::Changes, OutputEffect::Rounding];
         effects.into_iter().find(has).unwrap_or(OutputEffect::None)
     }
 
-    fn changes(&self) -> impl Iterator<Item = &KnobChange> {
-        self.knobs.iter().flat_map(|knob| &knob.changes)
+    fn steps(&self) -> impl Iterator<Item = &KnobChange> {
+        self.changes.iter().flat_map(|change| &change.knob.changes)
     }
 
     /// Returns the program and its arguments with the changed flags.
     fn program(&self, config: &Config) -> Vec<String> {
         let mut words = config.workload.program.clone();
-        for change in self.changes() {
+        for change in self.steps() {
             match change {
                 KnobChange::AddFlag { flag, value } => {
                     remove_flag(&mut words, flag, value.is_some());
@@ -59,7 +61,7 @@ impl Variant {
     /// Returns the overrides that make these changes to the configuration of the run.
     pub fn overrides(&self, config: &Config) -> Vec<String> {
         let mut overrides: Vec<String> = self
-            .changes()
+            .steps()
             .filter_map(|change| match change {
                 KnobChange::Setting { key, value } => Some(format!("{key}={value}")),
                 KnobChange::Environment { name, value } => {
@@ -89,7 +91,7 @@ impl Variant {
     /// environment change.
     pub fn command(&self, run: &Path, config: &Config) -> String {
         let is_program = matches!(config.workload.kind, WorkloadKind::Command | WorkloadKind::Server)
-            && !self.changes().any(|change| matches!(change, KnobChange::Setting { .. }));
+            && !self.steps().any(|change| matches!(change, KnobChange::Setting { .. }));
         let mut words = self.program(config).into_iter().map(|word| word_of_text(&word));
         let Some(program) = words.next().filter(|_| is_program) else {
             return self.profile_command(run, config);
@@ -98,7 +100,7 @@ impl Variant {
         for (name, value) in &config.workload.env {
             line = line.env(name, value);
         }
-        for change in self.changes() {
+        for change in self.steps() {
             if let KnobChange::Environment { name, value } = change {
                 line = line.env(name, value);
             }
@@ -157,6 +159,10 @@ mod tests {
     use super::*;
     use roofgap_runs::config::{ConfigProps, compose};
 
+    fn candidate(id: &str, changes: Vec<KnobChange>) -> Candidate {
+        Candidate { knob: knob(id, changes), findings: Vec::new() }
+    }
+
     fn knob(id: &str, changes: Vec<KnobChange>) -> Knob {
         Knob {
             id: id.to_owned(),
@@ -191,7 +197,7 @@ mod tests {
             "workload=command",
             "workload.program=[python, run.py, --enforce-eager, --max_num_seqs=8, --dtype, half, -x]",
         ]);
-        let knob = knob(
+        let change = candidate(
             "k",
             vec![
                 without("--enforce-eager", false),
@@ -200,7 +206,7 @@ mod tests {
                 flag("--fast", None),
             ],
         );
-        let variant = Variant { knobs: vec![knob] };
+        let variant = Variant { changes: vec![&change] };
         let expected = ["python", "run.py", "-x", "--max-num-seqs", "64", "--fast"];
         assert_eq!(variant.program(&config), expected);
         assert_eq!(variant.command(Path::new("r"), &config), "python run.py -x --max-num-seqs 64 --fast");
@@ -213,8 +219,8 @@ mod tests {
         let list = words.map(quoted).join(", ");
         let program = format!("workload.program=[{list}]");
         let base = ["workload=command", program.as_str()];
-        let knob = knob("k", vec![without("--eager", false), variable("MODE", "it's \\ 1, 2")]);
-        let overrides = Variant { knobs: vec![knob] }.overrides(&config(&base));
+        let change = candidate("k", vec![without("--eager", false), variable("MODE", "it's \\ 1, 2")]);
+        let overrides = Variant { changes: vec![&change] }.overrides(&config(&base));
         let mut all: Vec<&str> = base.to_vec();
         all.extend(overrides.iter().map(String::as_str));
         let changed = config(&all);
@@ -226,7 +232,8 @@ mod tests {
     fn a_setting_is_kept_by_a_command_of_roofgap() {
         let setting =
             KnobChange::Setting { key: "workload.cuda_graphs".to_owned(), value: "true".to_owned() };
-        let variant = Variant { knobs: vec![knob("hf.cuda_graphs", vec![setting])] };
+        let change = candidate("hf.cuda_graphs", vec![setting]);
+        let variant = Variant { changes: vec![&change] };
         assert_eq!(
             variant.command(Path::new("/runs/1"), &config(&[])),
             "roofgap profile --config /runs/1/config.yaml workload.cuda_graphs=true"

@@ -52,7 +52,7 @@ pub fn run(args: Try, dir: &Path, printer: &Printer) -> Result<Exit, Error> {
     if let Some(reason) = outcome.trial.reason.filter(|_| outcome.exit != Exit::Done) {
         printer.warning(&reason);
     }
-    printer.progress(&format_args!("result: {}", outcome.path.display()));
+    printer.progress(&format_args!("result: {}", Layout::of(&props.run.path).trial().display()));
     Ok(outcome.exit)
 }
 

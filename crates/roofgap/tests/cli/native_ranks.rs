@@ -305,12 +305,12 @@ fn sessions_of_several_nodes_become_one_run() {
     assert!(!job.join("native/11-2.rgcap").exists());
     // Neither are trials of a node: those of the job stay.
     let trial = |run_id: &str| {
-        let base = json!({"runs": 0, "times": []});
-        json!({
-            "schema": "roofgap.try/2", "run_id": run_id, "roofgap_version": "0", "started": "now", "state": "done",
-            "budget_ns": 0, "spent_ns": 0, "repeats": 2, "base": base, "rows": [],
-        })
-        .to_string()
+        let base = json!({"runs": 0, "token_hash": null, "deterministic": null, "device_memory_bytes": null, "times": [], "times_reason": null});
+        let trial = json!({
+            "schema": "roofgap.try/2", "run_id": run_id, "roofgap_version": "0", "started": "", "finished": null, "state": "done",
+            "reason": null, "budget_ns": 0, "spent_ns": 0, "repeats": 5, "base": base, "rows": [], "winner": null,
+        });
+        trial.to_string()
     };
     for node in std::fs::read_dir(job.join("nodes")).unwrap() {
         std::fs::write(node.unwrap().path().join("try.json"), trial("node")).unwrap();

@@ -26,7 +26,7 @@ use super::timeline::{Recorder, Timeline};
 use super::{Phase, Ready, Results, Skip};
 use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::{COUNTER_PATIENCE, Program};
-use crate::select::{Measured, Plan, StageCover, WHOLE, mangled_in_native, mangled_in_nsys};
+use crate::select::{Plan, StageCover, WHOLE, mangled_in_native, mangled_in_nsys};
 use crate::stage1;
 use roofgap_base::error::Error;
 
@@ -214,29 +214,12 @@ fn measure(
         context.note(measured_rank_note(rank, &counters.launches));
     }
     let stage_of = stages_of_launches(counters, &timeline.input.trace, stages, &plan);
-    plan.add_result(&measured(counters, &stage_of), |counted, planned| {
-        canonical(counted) == canonical(planned)
-    });
+    plan.add_result(&counters.launches, &stage_of);
     let written = context.run_dir.write_json("ncu/plan.json", &plan);
     context.note_output(written);
     split_by_stage(context, tool, &raw, &report, &stage_of, &plan);
     note_coverage(context, &plan);
     Ok(())
-}
-
-/// Lists the measured launches with their stages.
-fn measured(counters: &CounterSet, stage_of: &[Option<String>]) -> Vec<Measured> {
-    let launches = counters.launches.iter().zip(stage_of);
-    launches
-        .filter_map(|(launch, stage)| {
-            Some(Measured {
-                stage: stage.clone(),
-                kernel: launch.kernel.clone(),
-                grid: launch.grid?,
-                block: launch.block?,
-            })
-        })
-        .collect()
 }
 
 /// Notes the parts of the plan that were not measured, or measured in another stage.

@@ -211,9 +211,9 @@ fn weights_gb(baseline: &Baseline) -> Option<f64> {
 
 fn policies(settings: &NcuSettings) -> Policies {
     Policies {
-        clock_control: settings.clock_control.as_str().to_owned(),
-        cache_control: settings.cache_control.as_str().to_owned(),
-        replay_mode: settings.replay_mode.as_str().to_owned(),
+        clock_control: settings.clock_control,
+        cache_control: settings.cache_control,
+        replay_mode: settings.replay_mode,
     }
 }
 

@@ -317,7 +317,7 @@ fn record_with_nsys(
             "nsys recorded but failed to import the recording (it left a .qdstrm); see `roofgap doctor`"
                 .to_owned()
         } else if let Some(gate) = &commands.profile.capture_range {
-            format!("the range {} never opened: nsys left no report", gate.range)
+            format!("the range {} never opened: nsys left no report, it {}", gate.range, outcome.describe())
         } else if outcome.is_success() {
             "nsys ended with status 0 and left no report".to_owned()
         } else {
@@ -465,12 +465,12 @@ fn record_natively(
 fn write_library(context: &mut PhaseContext<'_>, library: &NativeLibrary) -> Result<(), AttemptError> {
     let path = context.layout.native_library();
     context.run_dir.write(&path, library.bytes)?;
-    let found = hash_file(&path)?.sha256;
-    if found != library.sha256 {
-        let why = format!("{} has SHA-256 {found}, expected {}", path.display(), library.sha256);
+    let (written, expected) = (hash_file(&path)?.sha256, library.sha256());
+    if written != expected {
+        let why = format!("{} has SHA-256 {written}, expected {expected}", path.display());
         return Err(AttemptError::new(why));
     }
-    context.note(format!("native collector, SHA-256 {found}"));
+    context.note(format!("native collector, SHA-256 {written}"));
     Ok(())
 }
 
