@@ -14,7 +14,7 @@ use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_analyze::{
-    About, Analysis, Engine, Incident, Operator, Options, Overhead, Profiler, Reason, StageSet,
+    About, Analysis, Engine, Incident, Operator, Options, Overhead, Profiler, Reason, StageError, StageSet,
 };
 use roofgap_base::error::Error;
 use roofgap_base::stats::ratio_error;
@@ -59,6 +59,15 @@ impl Run {
     }
 }
 
+/// Builds the stage set of a configuration.
+pub fn stages(config: &Config) -> Result<StageSet, StageError> {
+    let mut set = StageSet::default();
+    for (name, patterns) in &config.stages {
+        set.set(&format!("{name}={}", patterns.join(",")))?;
+    }
+    Ok(set)
+}
+
 /// Reads and analyses a run directory under its configuration and the overrides.
 pub fn open_recordings(
     layout: &Layout,
@@ -80,10 +89,12 @@ pub fn open_recordings(
     });
     let account = named_by_user(config, with_stage1_operators(layout, program_account(layout)));
     let tool = record.phase(PhaseName::Timeline).and_then(|phase| phase.tool.as_deref());
-    let mut stages = StageSet::default();
-    let configured = config.stages.iter().map(|(name, patterns)| format!("{name}={}", patterns.join(",")));
-    for stage in configured.chain(overrides.stages.iter().cloned()) {
-        unreadable.extend(stages.set(&stage).err().map(|error| format!("stages: {error}")));
+    let mut stages = stages(config).unwrap_or_else(|error| {
+        unreadable.push(format!("stages: {error}"));
+        StageSet::default()
+    });
+    for stage in &overrides.stages {
+        unreadable.extend(stages.set(stage).err().map(|error| format!("stages: {error}")));
     }
     let given = overrides.given.clone();
     let configured = || {

@@ -25,12 +25,16 @@ pub fn run(args: Export, printer: &Printer) -> Result<Exit, Error> {
     let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
     let inputs = args.inputs.iter().map(|input| find(input)).collect::<Result<Vec<_>, _>>()?;
     match (args.format, &args.out, &args.to) {
+        #[cfg(not(feature = "parquet"))]
+        (ExportFormat::Parquet, ..) => Err(super::not_built("export of Parquet")),
+        #[cfg(feature = "parquet")]
         (ExportFormat::Parquet, None, Some(dir)) => {
             check_folder(dir)?;
             // The tables of a run have all its ranks.
             let overrides = Overrides { rank: None, ..overrides };
             add_runs(&inputs, dir, args.events, &overrides, &exporter, printer)
         }
+        #[cfg(feature = "parquet")]
         (ExportFormat::Parquet, ..) => {
             Err(Error::new("parquet is a folder of tables: name it with --to DIR"))
         }
@@ -140,18 +144,6 @@ fn add_runs(
             Ok(Exit::Partial)
         }
     }
-}
-
-#[cfg(not(feature = "parquet"))]
-fn add_runs(
-    _: &[PathBuf],
-    _: &Path,
-    _: bool,
-    _: &Overrides,
-    _: &Exporter,
-    _: &Printer,
-) -> Result<Exit, Error> {
-    Err(super::not_built("export of Parquet"))
 }
 
 /// An opened input; for a job, also the means to open its other ranks.

@@ -36,23 +36,6 @@ pub fn man(words: &[String], printer: &Printer) -> Result<Exit, Error> {
     print(&page, printer)
 }
 
-#[cfg(not(feature = "manual"))]
-pub fn completions(_: &str, _: &Printer) -> Result<Exit, Error> {
-    Err(not_built("completions"))
-}
-
-#[cfg(not(feature = "manual"))]
-pub fn man(_: &[String], _: &Printer) -> Result<Exit, Error> {
-    Err(not_built("man"))
-}
-
-#[cfg(not(feature = "manual"))]
-fn not_built(command: &str) -> Error {
-    Error::new(format!("this roofgap was built without the command {command}")).with_hint(
-        "an archive of a release has the manual page and the completions; `--features manual` builds the command",
-    )
-}
-
 pub fn schema(document: Document, printer: &Printer) -> Result<Exit, Error> {
     let schema = match document {
         Document::Analysis => roofgap_report::json::SCHEMA,
