@@ -106,12 +106,12 @@ impl Layout {
             let name = path.to_string_lossy();
             name.strip_suffix(".gz").unwrap_or(&name).ends_with(".rgcap")
         };
-        let mut found = Vec::new();
+        let mut captures = Vec::new();
         for folder in std::iter::once(self.root.clone()).chain(self.node_runs()) {
-            found.extend(entries(&Self::of(&folder).native()).into_iter().filter(is_capture));
+            captures.extend(entries(&Self::of(&folder).native()).into_iter().filter(is_capture));
         }
-        found.sort();
-        found
+        captures.sort();
+        captures
     }
 
     /// Lists the entries of a job's folder of nodes, sorted by name, runs or not. A run of one node has none.

@@ -55,8 +55,8 @@ pub fn artifacts(run: &RunRef) -> Result<ArtifactList, Error> {
 
 /// Lists the files of a run without their hashes, which take long.
 pub fn list_artifacts(run: &RunRef) -> Result<ArtifactList, Error> {
-    let found = files(&run.path)?;
-    let bytes = found.iter().map(|file| file.own_bytes).sum();
+    let listed = files(&run.path)?;
+    let bytes = listed.iter().map(|file| file.own_bytes).sum();
     let artifact = |file: FoundFile| Artifact {
         kind: file_rule(&file.path).map_or("other", |rule| rule.kind),
         bytes: file.bytes,
@@ -69,7 +69,7 @@ pub fn list_artifacts(run: &RunRef) -> Result<ArtifactList, Error> {
         path: run.path.clone(),
         state: status(&run.path, SessionRecord::read(&run.path).ok().as_ref()),
         bytes,
-        artifacts: found.into_iter().filter(|file| !is_temporary(&file.path)).map(artifact).collect(),
+        artifacts: listed.into_iter().filter(|file| !is_temporary(&file.path)).map(artifact).collect(),
     })
 }
 
@@ -107,7 +107,7 @@ impl FoundFile {
 
 /// Lists the regular files of a run by path. Links are not followed, because they lead out of it.
 pub(super) fn files(root: &Path) -> Result<Vec<FoundFile>, Error> {
-    let mut found = Vec::new();
+    let mut listed = Vec::new();
     let mut known = HashSet::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -128,7 +128,7 @@ pub(super) fn files(root: &Path) -> Result<Vec<FoundFile>, Error> {
             } else if facts.is_file() {
                 let first = known.insert((facts.dev(), facts.ino()));
                 let age = facts.modified().ok().and_then(|time| time.elapsed().ok());
-                found.push(FoundFile {
+                listed.push(FoundFile {
                     path: path.strip_prefix(root).unwrap_or(&path).to_owned(),
                     bytes: facts.len(),
                     own_bytes: if first { facts.len() } else { 0 },
@@ -137,8 +137,8 @@ pub(super) fn files(root: &Path) -> Result<Vec<FoundFile>, Error> {
             }
         }
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(found)
+    listed.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(listed)
 }
 
 #[cfg(test)]

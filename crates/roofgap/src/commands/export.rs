@@ -78,8 +78,8 @@ pub fn check_folder(path: &Path) -> Result<(), Error> {
 fn check_file(path: &Path) -> Result<(), Error> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     // The slash makes a file no folder.
-    let found = folder.unwrap_or(Path::new(".")).join("").metadata();
-    found.map_err(Error::io("write", path))?;
+    let facts = folder.unwrap_or(Path::new(".")).join("").metadata();
+    facts.map_err(Error::io("write", path))?;
     match path.is_dir() {
         true => Err(Error::io("write", path)(ErrorKind::IsADirectory.into())),
         false => Ok(()),
@@ -171,9 +171,9 @@ impl Job<'_> {
     fn open_rank(self, rank: &RankInfo) -> Result<Opened, Error> {
         let same_files = |other: &RankInfo| other.rank != rank.rank && other.sources == rank.sources;
         let shared = self.opened.analysis.ranks.iter().any(same_files);
-        let own = Overrides { rank: shared.then_some(rank.rank), ..self.overrides.clone() };
+        let overrides = Overrides { rank: shared.then_some(rank.rank), ..self.overrides.clone() };
         let files: Vec<PathBuf> = rank.sources.iter().map(PathBuf::from).collect();
-        open_inputs(&files, &own, self.exporter)
+        open_inputs(&files, &overrides, self.exporter)
     }
 
     /// Writes the timelines of all ranks of a job, in one clock where it is known.

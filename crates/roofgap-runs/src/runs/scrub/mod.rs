@@ -140,9 +140,9 @@ pub fn scrub(run: &RunRef, variables: &[(String, String)], target: &Path) -> Res
     let mut tar = GzEncoder::new(BufWriter::new(&mut archive), Compression::new(6));
     let reports = render(&layout, session, &private).map_err(|error| error.to_string());
     let rewriter = Rewriter { layout: &layout, private: &private, reports };
-    let found = files(&run.path)?;
+    let listed = files(&run.path)?;
     let is_hidden = |path: &String| path.split('/').any(|part| part.starts_with('.'));
-    for path in found.iter().map(FoundFile::name).filter(|path| !is_hidden(path)) {
+    for path in listed.iter().map(FoundFile::name).filter(|path| !is_hidden(path)) {
         let name = private.clean(&path);
         let rule = rule(&path);
         let by_kind = rule.is_err();
