@@ -19,6 +19,7 @@ use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Settings of pruning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,8 +95,8 @@ const SMALL: u64 = 4 << 10;
 /// Maximum compressed share; above it a file is not compressed.
 const NOT_WORTH: f64 = 0.9;
 
-/// Age above which an unfinished file is a leftover, s.
-const LEFT_BEHIND_S: u64 = 3600;
+/// Age above which an unfinished file is a leftover.
+const LEFT_BEHIND: Duration = Duration::from_secs(3600);
 
 /// Plans the steps for all runs.
 pub fn plan(props: &PruneProps) -> Result<PrunePlan, Error> {
@@ -158,7 +159,8 @@ impl PruneStep {
 pub fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, Error> {
     let listed = files(&run.path)?;
     let plan = RunPlan::of(run, &listed);
-    let is_left_behind = |file: &&FoundFile| is_temporary(&file.path) && file.age_s > LEFT_BEHIND_S;
+    let is_old = |file: &FoundFile| file.modified?.elapsed().ok().filter(|age| *age > LEFT_BEHIND);
+    let is_left_behind = |file: &&FoundFile| is_temporary(&file.path) && is_old(file).is_some();
     let unfinished = || "unfinished, left by a killed process".to_owned();
     let left_behind = listed.iter().filter(is_left_behind);
     let mut steps: Vec<PruneStep> =
