@@ -118,7 +118,7 @@ pub fn open_recordings(
         overhead: overheads(layout),
         recorded_requests: recorded_requests(layout, tool),
         workload: workload_facts(config),
-        baseline_vitals: vitals(layout, PhaseName::Baseline)
+        baseline_vitals: stored(layout.vitals(PhaseName::Baseline))
             .and_then(|path| roofgap_trace::vitals::read(&path).ok())
             .unwrap_or_default(),
         account,
@@ -306,14 +306,9 @@ fn recordings(layout: &Layout, record: &SessionRecord, unreadable: &mut Vec<Stri
         };
         unreadable.push(format!("the recorded timeline is missing{remedy}"));
     }
-    files.extend(vitals(layout, PhaseName::Timeline));
+    files.extend(stored(layout.vitals(PhaseName::Timeline)));
     files.extend(input_paths().filter_map(|path| stored(layout.root().join(path))));
     files
-}
-
-/// Finds the vitals of a phase.
-fn vitals(layout: &Layout, phase: PhaseName) -> Option<PathBuf> {
-    stored(layout.vitals(phase))
 }
 
 /// Adds the session's reasons for empty tables. They replace those of the analysis on the same subject, because the session

@@ -168,7 +168,7 @@ pub fn bug(message: impl Into<String>) -> Error {
 }
 
 /// Makes the error of a command or option that is a feature, and that this program was built without.
-#[allow(dead_code, reason = "a build with every feature does not need it")]
+#[cfg(not(all(feature = "mcp", feature = "parquet", feature = "serve")))]
 fn not_built(what: &str) -> Error {
     Error::new(format!("this roofgap was built without the {what}")).with_hint(
         "`cargo install --path crates/roofgap --features mcp,parquet,serve,stacks` builds it from the sources of roofgap; the programs of a release have it",
