@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use roofgap_base::error::Error;
-use roofgap_collect::entries;
 
 use crate::open::{Exporter, Opened, Overrides, open_inputs};
+use crate::runs::artifacts::files;
 
 /// Inputs that stay in memory. A trace of a million kernels takes about 180 MB.
 const KEPT: usize = 2;
@@ -76,19 +76,11 @@ impl OpenCache {
 fn stamp(paths: &[PathBuf]) -> Stamp {
     let mut stamp = Vec::new();
     for path in paths {
-        add(path, &mut stamp);
+        let below = files(path).unwrap_or_default().into_iter();
+        stamp.extend(below.map(|file| (path.join(file.path), file.bytes, file.modified)));
+        if let Ok(facts) = fs::metadata(path).map(|facts| (facts.len(), facts.modified().ok())) {
+            stamp.push((path.clone(), facts.0, facts.1));
+        }
     }
-    stamp.sort();
     stamp
-}
-
-fn add(path: &Path, stamp: &mut Stamp) {
-    let Ok(facts) = fs::symlink_metadata(path) else {
-        return;
-    };
-    if facts.is_dir() {
-        entries(path).iter().for_each(|entry| add(entry, stamp));
-    } else {
-        stamp.push((path.to_owned(), facts.len(), facts.modified().ok()));
-    }
 }

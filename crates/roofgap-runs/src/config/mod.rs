@@ -88,9 +88,10 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, Error> {
     keep_original_folder(&mut tree, &props.overrides);
     let config: Config = serde_path_to_error::deserialize(&tree.to_json()).map_err(|error| {
         let key = error.path().to_string();
-        match error.into_inner().to_string() {
-            why if why.starts_with("unknown field") => tree.unknown_key(&key, &layers.base),
-            why => tree.refused(&key, &readable(&why)),
+        let why = error.into_inner().to_string();
+        match tree.origin(&key).filter(|_| why.starts_with("unknown field")) {
+            Some(origin) => layers.base.unknown_key(&key, origin),
+            None => tree.refused(&key, &readable(&why)),
         }
     })?;
     match config.contradiction() {
@@ -123,7 +124,7 @@ impl Layers {
         }
         if let Some(path) = &props.config {
             file = read_user_file(path, "")?;
-            if let Some(schema) = file.take_leaf("schema") {
+            if let Some((_, schema)) = file.take("schema").pop() {
                 if schema.value != SCHEMA {
                     return Err(schema.refused("schema", &format!("this version reads {SCHEMA}")));
                 }
@@ -171,7 +172,7 @@ impl Layers {
         let runner = self.choices.text("runner").unwrap_or_default();
         if let Some(mut preset) = presets.read_user(&format!("runner/{runner}.yaml"), "runner")? {
             let (session, mut choices) = original::of_runner(&mut preset)?;
-            choices.retain(|group| !self.typed.contains(&group));
+            self.typed.iter().for_each(|group| drop(choices.take(group)));
             self.base.lay_over(session);
             self.choices.lay_over(choices);
         }
@@ -220,7 +221,7 @@ impl Layers {
         let mode_changes = self.file.text("run.mode").is_some_and(|in_file| in_file != name);
         let mut tree = self.base.clone();
         for (group, chosen) in self.choices.leaves() {
-            let option = presets.resolve_name(group, chosen.value.as_str().unwrap_or_default())?;
+            let option = presets.resolve_name(group, chosen.value.as_str().unwrap_or_default());
             let follows_mode = option == FOLLOWS_MODE;
             let (option, origin) = match follows_mode {
                 true => (name, &mode.origin),
@@ -310,7 +311,7 @@ fn apply(change: &Override, tree: &mut Tree, base: &Tree) -> Result<(), Error> {
     let layer = change.value.clone().map(|value| Tree::new(key, value, |_| change.origin()));
     let Some(layer) = layer else {
         return match tree.take(key).is_empty() {
-            true => Err(tree::unknown_key(key, base, &change.origin())),
+            true => Err(base.unknown_key(key, &change.origin())),
             false => Ok(()),
         };
     };

@@ -114,7 +114,7 @@ pub fn translate(group: &str, preset: &mut Tree) -> Option<String> {
     // Its metrics are not those of verdicts and roofline.
     let metrics = "profiling.ncu.metrics";
     if group == "profiling/ncu"
-        && let Some(mut leaf) = preset.take_leaf(metrics)
+        && let Some((_, mut leaf)) = preset.take(metrics).pop()
     {
         add_auto(&mut leaf.value);
         preset.set(metrics, leaf);

@@ -119,14 +119,18 @@ impl Presets {
         Ok((tree, choices))
     }
 
+    /// Tells whether there is an option of that name.
+    fn has(&self, file: &str) -> bool {
+        let name = Path::new(file);
+        let hidden = name.components().any(|part| part.as_os_str().as_encoded_bytes().starts_with(b"_"));
+        !hidden && (builtin(file).is_some() || self.files.iter().any(|known| known == name))
+    }
+
     /// Returns the values of an option, without the base of its group.
     pub(crate) fn option(&mut self, group: &str, option: &str, origin: &Origin) -> Result<Tree, Error> {
         let file = format!("{group}/{option}.yaml");
         let section = group.replace('/', ".");
-        let hidden = option.contains('\\')
-            || option.split('/').any(|part| part.is_empty() || part.starts_with(['_', '.']));
-        let upper = if hidden { None } else { self.read_user(&file, &section)? };
-        if hidden || (builtin(&file).is_none() && upper.is_none()) {
+        if !self.has(&file) {
             let known: Vec<String> = self.options(group)?.into_iter().map(|known| known.name).collect();
             let guess = did_you_mean(option, known.iter().map(String::as_str));
             let known = known.join(", ");
@@ -135,7 +139,7 @@ impl Presets {
             )));
         }
         let mut tree = read_builtin(&file, &section)?;
-        if let Some(mut upper) = upper {
+        if let Some(mut upper) = self.read_user(&file, &section)? {
             if group == "runner" {
                 original::of_runner(&mut upper)?;
             }
@@ -146,15 +150,15 @@ impl Presets {
     }
 
     /// Resolves the name of an option in the documents of the original system. An option that exists under that name wins.
-    pub(crate) fn resolve_name(&self, group: &str, option: &str) -> Result<String, Error> {
-        let exists = self.options(group)?.iter().any(|known| known.name == option);
-        Ok(if exists { option.to_owned() } else { original::option(group, option) })
+    pub(crate) fn resolve_name(&self, group: &str, option: &str) -> String {
+        let exists = self.has(&format!("{group}/{option}.yaml"));
+        if exists { option.to_owned() } else { original::option(group, option) }
     }
 
     /// Returns the user's preset for all of `profiling` that an override `profiling=OPTION` names.
     pub(crate) fn all_of_profiling(&self, overrides: &[Override]) -> Result<Option<Tree>, Error> {
         let chosen = overrides.iter().rev().find(|change| original::is_of_all_profiling(change));
-        let is_plain = |option: &&str| !option.is_empty() && !option.contains(['/', '\\', '.']);
+        let is_plain = |option: &&str| !option.contains(['/', '.']);
         let option = chosen.and_then(Override::plain).filter(is_plain);
         option.map_or(Ok(None), |option| self.read_user(&format!("profiling/{option}.yaml"), "profiling"))
     }
@@ -180,8 +184,8 @@ impl Presets {
 
     /// Reads a file of the user's folder, if it is there; its keys stand below `section`.
     pub(crate) fn read_user(&self, file: &str, section: &str) -> Result<Option<Tree>, Error> {
-        let path = self.folder.as_ref().map(|folder| folder.join(file)).filter(|path| path.is_file());
-        path.map(|path| read_user_file(&path, section)).transpose()
+        let folder = self.folder.as_ref().filter(|_| self.files.iter().any(|known| known == Path::new(file)));
+        folder.map(|folder| read_user_file(&folder.join(file), section)).transpose()
     }
 }
 

@@ -132,16 +132,6 @@ impl Tree {
         keys.iter().filter_map(|key| self.0.remove_entry(key)).collect()
     }
 
-    /// Removes a leaf and returns it.
-    pub fn take_leaf(&mut self, key: &str) -> Option<Leaf> {
-        self.0.remove(key)
-    }
-
-    /// Removes the leaves that a test refuses.
-    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
-        self.0.retain(|key, _| keep(key));
-    }
-
     /// Lays another tree over this one. An empty map replaces no section.
     pub fn lay_over(&mut self, upper: Self) {
         for (key, leaf) in upper.0 {
@@ -158,22 +148,26 @@ impl Tree {
         Value::Object(whole)
     }
 
+    /// Returns the origin of a leaf, or of the first one of a section.
+    pub fn origin(&self, key: &str) -> Option<&Origin> {
+        let leaf = self.get(key).or_else(|| Some(self.section(key).next()?.1));
+        leaf.map(|leaf| &leaf.origin)
+    }
+
     /// Makes the error of a value at a path of serde, or of the closest section above it.
     pub fn refused(&self, path: &str, why: &str) -> Error {
         let key = path.split(['[', '?']).next().unwrap_or(path).trim_end_matches('.');
         let at = |key: &str| match self.get(key) {
             Some(leaf) => Some(leaf.refused(key, why)),
-            None => Some(refusal(key, "this map", &self.section(key).next()?.1.origin, why)),
+            None => Some(refusal(key, "this map", self.origin(key)?, why)),
         };
         let mut keys = std::iter::successors(Some(key), |key| Some(key.rsplit_once('.')?.0));
         keys.find_map(at).unwrap_or_else(|| failed(format!("the configuration cannot be used: {why}")))
     }
 
-    /// Makes the error of a key that is not one of `known`.
-    pub fn unknown_key(&self, key: &str, known: &Self) -> Error {
-        let mut leaves = self.get(key).into_iter().chain(self.section(key).map(|(_, leaf)| leaf));
-        let origin = leaves.next().map_or(Origin::Program, |leaf| leaf.origin.clone());
-        unknown_key(key, known, &origin)
+    /// Makes the error of a key that this tree does not have.
+    pub fn unknown_key(&self, key: &str, origin: &Origin) -> Error {
+        unknown(key, self.0.keys().map(String::as_str).chain(GROUPS), origin)
     }
 
     /// Removes the keys that are not in another tree and returns them.
@@ -409,11 +403,6 @@ fn unknown<'a>(key: &str, names: impl Iterator<Item = &'a str>, origin: &Origin)
     Error::new(format!("there is no key {key}{guess} ({origin})")).with_hint(
         "`roofgap config show` prints every key; those of a Hydra module go into workload.overrides='[KEY=VALUE]'",
     )
-}
-
-/// Makes the error of a key that is not in a tree.
-pub fn unknown_key(key: &str, known: &Tree, origin: &Origin) -> Error {
-    unknown(key, known.0.keys().map(String::as_str).chain(GROUPS), origin)
 }
 
 /// Replaces choices by those of an upper layer.

@@ -18,7 +18,7 @@ pub use nsys_report::Exporter;
 
 use crate::run_dir::folder::read_json;
 use crate::run_dir::{Layout, LocateError, RunRef, SessionRecord, locate};
-use nsys_report::Export;
+use nsys_report::read_exported;
 use roofgap_analyze::compare::{Side, SideFacts};
 use roofgap_analyze::{Analysis, Options, SCHEMA, Stage, StageError, StageIndex, analyze};
 use roofgap_base::error::Error;
@@ -119,7 +119,7 @@ fn with_stated(opened: Opened, overrides: &Overrides) -> Result<Opened, Error> {
             return Err(Error::new(format!("--unprofiled {name}: {why}")));
         }
     }
-    let is_used = |name: &str| overhead.iter().any(|own| own.stated && own.stage == name);
+    let is_used = |name: &str| overhead.iter().any(|row| row.stated && row.stage == name);
     let Some((name, _)) = overrides.given.unprofiled.iter().find(|(name, _)| !is_used(name)) else {
         return Ok(opened);
     };
@@ -151,9 +151,9 @@ fn open_captures(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter) 
         return divided;
     }
     if let Some(rank) = overrides.rank {
-        let own = input.trace.distributed.as_ref().and_then(|job| job.rank);
-        if own != Some(rank) {
-            return Err(no_rank(rank, own.as_slice()));
+        let told = input.trace.distributed.as_ref().and_then(|job| job.rank);
+        if told != Some(rank) {
+            return Err(no_rank(rank, told.as_slice()));
         }
     }
     let title: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
@@ -166,16 +166,15 @@ fn read(files: &[Sniffed], exporter: &Exporter) -> Result<Input, Error> {
         Err(ReadError::UnknownReport { path, what }) => (path, what),
         done => return Ok(done?),
     };
-    let mut files = files.to_vec();
     // One timeline is read, so that no other report can be among the files.
-    let Some(file) = files.iter_mut().find(|file| file.path == path) else {
+    let Some(at) = files.iter().position(|file| file.path == path) else {
         return Err(ReadError::UnknownReport { path, what: unknown }.into());
     };
-    let export = Export::of(file, unknown, exporter)?;
-    *file = export.sqlite.clone();
-    let mut input = read_files(&files)?;
-    export.restore_name(&mut input.trace);
-    Ok(input)
+    read_exported(&files[at], &unknown, exporter, |export| {
+        let mut files = files.to_vec();
+        files[at] = export;
+        Ok(read_files(&files)?)
+    })
 }
 
 /// Reads recordings of a session. An unreadable file is reported in `unreadable` and costs only itself.

@@ -12,8 +12,7 @@ use roofgap_base::file::Unpacked;
 use roofgap_collect::child::{Cancel, ChildSpec, OutputTarget, run};
 use roofgap_collect::nsys;
 use roofgap_collect::tool::{Nsys, Search, Version};
-use roofgap_trace::{REPORT_MAGIC, Sniffed, SourceFormat, Trace};
-use tempfile::TempDir;
+use roofgap_trace::{Input, REPORT_MAGIC, Sniffed, SourceFormat};
 
 /// Time limit of an export. A report of hours of recording has many gigabytes.
 const EXPORT_LIMIT: Duration = Duration::from_secs(3600);
@@ -36,85 +35,77 @@ impl Exporter {
     }
 }
 
-/// SQLite export of a report in a temporary folder.
-pub(super) struct Export {
-    /// Report, as named by the user.
-    report: PathBuf,
-    pub(super) sqlite: Sniffed,
-    _folder: TempDir,
-}
-
-impl Export {
-    /// Exports a report. `unknown` names what is not read of it here.
-    pub(super) fn of(file: &Sniffed, unknown: String, exporter: &Exporter) -> Result<Self, Error> {
-        let path = &file.path;
-        let temporary = |source: io::Error| {
-            let path = path.display();
-            Error::new(format!(
-                "cannot write a temporary copy of {path}: {source}; set TMPDIR to a folder with space"
-            ))
+/// Lets nsys export a report and reads the export in its place. `unknown` names what is not read of the report here.
+pub(super) fn read_exported(
+    file: &Sniffed,
+    unknown: &str,
+    exporter: &Exporter,
+    read: impl FnOnce(Sniffed) -> Result<Input, Error>,
+) -> Result<Input, Error> {
+    let path = &file.path;
+    let temporary = |source: io::Error| {
+        let path = path.display();
+        Error::new(format!(
+            "cannot write a temporary copy of {path}: {source}; set TMPDIR to a folder with space"
+        ))
+    };
+    let made_by = version(path).map_err(temporary)?;
+    let search = Nsys::find(&exporter.search);
+    let Some(tool) = search.tool else {
+        let why = match (search.tried(), &exporter.search.named) {
+            (Some(tried), _) => format!("none is usable ({tried})"),
+            (None, Some(named)) => format!("{} is not executable", named.display()),
+            (None, None) => "none was found".to_owned(),
         };
-        let made_by = version(path).map_err(temporary)?;
-        let found = Nsys::find(&exporter.search);
-        let Some(tool) = found.tool else {
-            let why = match (found.tried(), &exporter.search.named) {
-                (Some(tried), _) => format!("none is usable ({tried})"),
-                (None, Some(named)) => format!("{} is not executable", named.display()),
-                (None, None) => "none was found".to_owned(),
-            };
-            return Err(Error::new(format!(
-                "{}: a report of nsys {made_by} with {unknown}, which only nsys can export, and {why}; install Nsight Systems, name it \
+        return Err(Error::new(format!(
+            "{}: a report of nsys {made_by} with {unknown}, which only nsys can export, and {why}; install Nsight Systems, name it \
                  with --set profiling.nsys.path=FILE, or export it elsewhere with `nsys export --type=sqlite` and give the .sqlite",
-                path.display()
-            )));
-        };
-        let folder = tempfile::Builder::new()
-            .prefix("roofgap-")
-            .permissions(std::fs::Permissions::from_mode(0o700))
-            .tempdir()
-            .map_err(temporary)?;
-        let report = if file.packed {
-            unpacked(path, folder.path()).map_err(temporary)?
-        } else {
-            // An absolute path is never taken for an option.
-            std::path::absolute(path).map_err(temporary)?
-        };
-        let sqlite = folder.path().join("report.sqlite");
-        let failed = |why: String| {
-            Error::new(format!(
-                "{}: a report of nsys {made_by} that {} failed to export: {why}; an older nsys cannot read the report of a newer one",
-                path.display(),
-                tool.path.display()
-            ))
-        };
-        (exporter.before_export)(&exporter.cancel);
-        let command = nsys::export(&tool, &report, &sqlite);
-        let memory = || OutputTarget::Memory { max_bytes: 1 << 20 };
-        let mut child = ChildSpec::new(&command, memory(), memory());
-        child.budget.time = Some(EXPORT_LIMIT);
-        child.cancel = exporter.cancel.clone();
-        let outcome = run(child, &mut |_| {}).map_err(|error| failed(error.to_string()))?;
-        if exporter.cancel.is_requested() {
-            let why = format!("interrupted while nsys exported {}", path.display());
-            return Err(Error::new(why).with_exit(Exit::Interrupted));
-        }
-        // Status 0 without a file is a failure, and so is a file without status 0.
-        let size = std::fs::metadata(&sqlite).map_or(0, |facts| facts.len());
-        if size == 0 || !outcome.is_success() {
-            let last = last_line(outcome.output_tail());
-            return Err(failed(format!("it {}, last output: {last}", outcome.describe())));
-        }
-        let sqlite = Sniffed { path: sqlite, format: SourceFormat::NsysSqlite, packed: false };
-        Ok(Self { report: path.to_owned(), sqlite, _folder: folder })
+            path.display()
+        )));
+    };
+    let folder = tempfile::Builder::new()
+        .prefix("roofgap-")
+        .permissions(std::fs::Permissions::from_mode(0o700))
+        .tempdir()
+        .map_err(temporary)?;
+    let report = if file.packed {
+        unpacked(path, folder.path()).map_err(temporary)?
+    } else {
+        // An absolute path is never taken for an option.
+        std::path::absolute(path).map_err(temporary)?
+    };
+    let sqlite = folder.path().join("report.sqlite");
+    let failed = |why: String| {
+        Error::new(format!(
+            "{}: a report of nsys {made_by} that {} failed to export: {why}; an older nsys cannot read the report of a newer one",
+            path.display(),
+            tool.path.display()
+        ))
+    };
+    (exporter.before_export)(&exporter.cancel);
+    let command = nsys::export(&tool, &report, &sqlite);
+    let memory = || OutputTarget::Memory { max_bytes: 1 << 20 };
+    let mut child = ChildSpec::new(&command, memory(), memory());
+    child.budget.time = Some(EXPORT_LIMIT);
+    child.cancel = exporter.cancel.clone();
+    let outcome = run(child, &mut |_| {}).map_err(|error| failed(error.to_string()))?;
+    if exporter.cancel.is_requested() {
+        let why = format!("interrupted while nsys exported {}", path.display());
+        return Err(Error::new(why).with_exit(Exit::Interrupted));
     }
-
-    /// Replaces the path of the export by the path the user named.
-    pub(super) fn restore_name(&self, trace: &mut Trace) {
-        let exported = self.sqlite.path.display().to_string();
-        for source in trace.sources.iter_mut().filter(|source| source.path == exported) {
-            source.path = self.report.display().to_string();
-        }
+    // Status 0 without a file is a failure, and so is a file without status 0.
+    let size = std::fs::metadata(&sqlite).map_or(0, |facts| facts.len());
+    if size == 0 || !outcome.is_success() {
+        let last = last_line(outcome.output_tail());
+        return Err(failed(format!("it {}, last output: {last}", outcome.describe())));
     }
+    let exported = sqlite.display().to_string();
+    let mut input = read(Sniffed { path: sqlite, format: SourceFormat::NsysSqlite, packed: false })?;
+    // The user knows the report.
+    for source in input.trace.sources.iter_mut().filter(|source| source.path == exported) {
+        source.path = path.display().to_string();
+    }
+    Ok(input)
 }
 
 /// Reads the nsys version of a report: `2023@4@4@54-234433681190v0.` follows the first bytes.
@@ -146,6 +137,7 @@ mod tests {
     use super::*;
     use crate::open::{Overrides, open_inputs};
     use std::io::Write;
+    use tempfile::TempDir;
 
     fn no_nsys() -> Exporter {
         Exporter::new(Search { named: None, path: Vec::new(), root: None }, Cancel::new())

@@ -55,24 +55,24 @@ pub fn expand(paths: &[PathBuf]) -> Result<Vec<Sniffed>, Error> {
 
 /// Lists the captures in a folder by name.
 fn captures_in(folder: &Path) -> Vec<Sniffed> {
-    let mut found: Vec<Sniffed> = entries(folder)
+    let mut captures: Vec<Sniffed> = entries(folder)
         .iter()
         .filter_map(|path| Sniffed::in_folder(path)?.ok())
         // Totals say less than a timeline and cannot be joined with one.
         .filter(|file| !file.format.is_summary())
         .collect();
     // The pages of an ncu report may be beside it.
-    if found.iter().any(|file| file.format == SourceFormat::NcuReport) {
+    if captures.iter().any(|file| file.format == SourceFormat::NcuReport) {
         let is_page = |format| matches!(format, SourceFormat::NcuRawPage | SourceFormat::NcuDetailsPage);
-        found.retain(|file| !is_page(file.format));
+        captures.retain(|file| !is_page(file.format));
     }
     // The export of a report may be beside it.
-    let all: Vec<PathBuf> = found.iter().map(|file| file.path.clone()).collect();
-    found.retain(|file| {
+    let all: Vec<PathBuf> = captures.iter().map(|file| file.path.clone()).collect();
+    captures.retain(|file| {
         let export = file.path.with_extension("sqlite");
         file.format != SourceFormat::NsysReport || export == file.path || !all.contains(&export)
     });
-    found
+    captures
 }
 
 /// Divides the inputs into ranks; `None` where they are one timeline.

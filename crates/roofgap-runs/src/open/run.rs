@@ -98,8 +98,8 @@ pub fn open_recordings(
     }
     let given = overrides.given.clone();
     let configured = || {
-        let found = architecture(config, overrides.folders.as_deref());
-        found.map_err(|error| unreadable.push(format!("model: {error}"))).ok().flatten()
+        let named = architecture(config, overrides.folders.as_deref());
+        named.map_err(|error| unreadable.push(format!("model: {error}"))).ok().flatten()
     };
     let model = given.model.or_else(configured).or_else(|| preset_of_account(account.as_ref()?));
     let options = Options {
@@ -118,7 +118,7 @@ pub fn open_recordings(
         overhead: overheads(layout),
         recorded_requests: recorded_requests(layout, tool),
         workload: workload_facts(config),
-        baseline_vitals: vitals(layout, PhaseName::Baseline)
+        baseline_vitals: stored(layout.vitals(PhaseName::Baseline))
             .and_then(|path| roofgap_trace::vitals::read(&path).ok())
             .unwrap_or_default(),
         account,
@@ -164,7 +164,7 @@ fn with_context(mut opened: Opened, layout: &Layout, config: &Config, record: &S
     }
     opened.context = context(record, layout, config);
     match read_trial(layout) {
-        Ok(found) => opened.context.trial = found,
+        Ok(trial) => opened.context.trial = trial,
         Err(error) => opened.unreadable.push(error.to_string()),
     }
     add_reasons(&mut opened.analysis, layout, record, &opened.unreadable);
@@ -306,14 +306,9 @@ fn recordings(layout: &Layout, record: &SessionRecord, unreadable: &mut Vec<Stri
         };
         unreadable.push(format!("the recorded timeline is missing{remedy}"));
     }
-    files.extend(vitals(layout, PhaseName::Timeline));
+    files.extend(stored(layout.vitals(PhaseName::Timeline)));
     files.extend(input_paths().filter_map(|path| stored(layout.root().join(path))));
     files
-}
-
-/// Finds the vitals of a phase.
-fn vitals(layout: &Layout, phase: PhaseName) -> Option<PathBuf> {
-    stored(layout.vitals(phase))
 }
 
 /// Adds the session's reasons for empty tables. They replace those of the analysis on the same subject, because the session
@@ -333,7 +328,7 @@ fn add_reasons(analysis: &mut Analysis, layout: &Layout, record: &SessionRecord,
     }
     // Pairs of windows need no baseline.
     known.retain(|reason| reason.about != About::Overhead || analysis.overhead.is_empty());
-    let replaced = |reason: &Reason| known.iter().any(|own| own.about == reason.about);
+    let replaced = |reason: &Reason| known.iter().any(|new| new.about == reason.about);
     analysis.reasons.retain(|reason| !replaced(reason));
     analysis.reasons.extend(known);
     for reason in &mut analysis.reasons {
@@ -425,9 +420,9 @@ fn program_account(layout: &Layout) -> Option<Account> {
 }
 
 /// Reads the operators recorded by torch.profiler, else those of the program's own account.
-fn operators(layout: &Layout, own: Option<&Account>) -> Option<Vec<Operator>> {
+fn operators(layout: &Layout, program: Option<&Account>) -> Option<Vec<Operator>> {
     let torch = account_at(layout.torch_account());
-    let account = torch.as_ref().or(own).filter(|account| !account.operators.is_empty())?;
+    let account = torch.as_ref().or(program).filter(|account| !account.operators.is_empty())?;
     Some(roofgap_analyze::account_operators(account))
 }
 

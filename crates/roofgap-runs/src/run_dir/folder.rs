@@ -239,19 +239,19 @@ pub fn run_state(folder: &Path) -> RunState {
 /// Lists the runs below `base`, oldest first. Links and folders that are not named like a run are
 /// skipped.
 pub fn list_runs(base: &Path) -> io::Result<Vec<(RunId, PathBuf)>> {
-    let mut found = Vec::new();
+    let mut runs = Vec::new();
     for entry in fs::read_dir(base)? {
         let entry = entry?;
         if let Some(id) = entry.file_name().to_str().and_then(RunId::parse)
             // A link leads out of the folder of the runs.
             && entry.file_type()?.is_dir()
         {
-            found.push((id, entry.path()));
+            runs.push((id, entry.path()));
         }
     }
     // By number: `-10` comes after `-9`.
-    found.sort_by(|(a, _), (b, _)| a.parts().cmp(&b.parts()));
-    Ok(found)
+    runs.sort_by(|(a, _), (b, _)| a.parts().cmp(&b.parts()));
+    Ok(runs)
 }
 
 fn boot_id() -> Option<String> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use roofgap_collect::entries;
 
 use crate::run_dir::PhaseName;
-use crate::run_dir::folder::RunId;
+use crate::run_dir::folder::list_runs;
 
 /// The files of a run directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,12 +106,12 @@ impl Layout {
             let name = path.to_string_lossy();
             name.strip_suffix(".gz").unwrap_or(&name).ends_with(".rgcap")
         };
-        let mut found = Vec::new();
+        let mut captures = Vec::new();
         for folder in std::iter::once(self.root.clone()).chain(self.node_runs()) {
-            found.extend(entries(&Self::of(&folder).native()).into_iter().filter(is_capture));
+            captures.extend(entries(&Self::of(&folder).native()).into_iter().filter(is_capture));
         }
-        found.sort();
-        found
+        captures.sort();
+        captures
     }
 
     /// Lists the entries of a job's folder of nodes, sorted by name, runs or not. A run of one node has none.
@@ -119,13 +119,10 @@ impl Layout {
         entries(&nodes_in(&self.root))
     }
 
-    /// Lists the runs of the nodes of a job by name; none in any other run.
+    /// Lists the runs of the nodes of a job, oldest first; none in any other run.
     pub fn node_runs(&self) -> Vec<PathBuf> {
-        let is_run = |path: &PathBuf| {
-            let name = path.file_name().map(std::ffi::OsStr::to_string_lossy);
-            name.and_then(|name| RunId::parse(&name)).is_some()
-        };
-        self.nodes().into_iter().filter(is_run).collect()
+        let runs = list_runs(&nodes_in(&self.root)).unwrap_or_default();
+        runs.into_iter().map(|(_, path)| path).collect()
     }
 
     /// Returns the path of the vitals of the GPUs during a phase.

@@ -1,10 +1,11 @@
 //! Finds runs by id, prefix, path or `latest`.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use roofgap_base::error::Error;
 
-use crate::run_dir::folder::{self, RunId};
+use crate::run_dir::folder::list_runs;
 
 use super::layout::{Layout, nodes_in};
 
@@ -66,14 +67,11 @@ impl RunRef {
 
 /// Lists all runs below `base`, oldest first; none where the folder is missing.
 pub fn all(base: &Path) -> Result<Vec<RunRef>, LocateError> {
-    match folder::list_runs(base) {
-        Ok(runs) => {
-            let reference = |(id, path): (RunId, PathBuf)| RunRef { id: id.as_str().to_owned(), path };
-            Ok(runs.into_iter().map(reference).collect())
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(source) => Err(LocateError::List { base: base.to_owned(), source }),
-    }
+    let runs = match list_runs(base) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        runs => runs.map_err(|source| LocateError::List { base: base.to_owned(), source })?,
+    };
+    Ok(runs.into_iter().map(|(id, path)| RunRef { id: id.to_string(), path }).collect())
 }
 
 /// Returns true for the directory of a run.
@@ -84,7 +82,7 @@ pub fn is_run(path: &Path) -> bool {
 /// Returns true for the folder of a job of several nodes, also before its run was written.
 pub fn is_job(path: &Path) -> bool {
     let job = Layout::of(path);
-    // A run that was merged from nodes keeps their records there.
+    // Older merges kept only the records of the nodes there.
     nodes_in(path).is_dir() && (job.nodes().is_empty() || !job.node_runs().is_empty())
 }
 

@@ -108,7 +108,7 @@ const ACCOUNT: FileRule = file("*workload.json", "workload account");
 macro_rules! phases {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $lacks:expr, [$($file:expr,)*];)*) => {
         /// A phase, in the order of execution.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum PhaseName {
             $($(#[$doc])* $name,)*
@@ -144,6 +144,7 @@ macro_rules! phases {
 
 phases! {
     /// Checks tools, GPU, disk space and program.
+    #[default]
     Preflight = "preflight", None, [
         file("env.json", "environment"),
         file("inputs.yaml", "inputs"),

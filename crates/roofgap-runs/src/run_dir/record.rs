@@ -79,10 +79,11 @@ impl SessionState {
 }
 
 /// Status of a phase.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum PhaseStatus {
     /// Not started.
+    #[default]
     Pending,
     /// Running, or killed while running.
     Running,
@@ -135,7 +136,7 @@ impl PhaseStatus {
 }
 
 /// Record of a phase.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PhaseRecord {
     /// Phase.
     pub name: PhaseName,
@@ -164,18 +165,7 @@ pub struct PhaseRecord {
 impl PhaseRecord {
     /// Creates the record of a phase that has not started.
     pub fn pending(name: PhaseName) -> Self {
-        Self {
-            name,
-            status: PhaseStatus::Pending,
-            requested: true,
-            tool: None,
-            started: None,
-            finished: None,
-            wall_ns: None,
-            commands: Vec::new(),
-            outputs: Vec::new(),
-            notes: Vec::new(),
-        }
+        Self { name, requested: true, ..Self::default() }
     }
 }
 

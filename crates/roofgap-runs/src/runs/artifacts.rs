@@ -8,8 +8,10 @@ use roofgap_base::file::hash_file;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Schema of the list.
 pub const SCHEMA: &str = "roofgap.artifacts/1";
@@ -55,8 +57,8 @@ pub fn artifacts(run: &RunRef) -> Result<ArtifactList, Error> {
 
 /// Lists the files of a run without their hashes, which take long.
 pub fn list_artifacts(run: &RunRef) -> Result<ArtifactList, Error> {
-    let found = files(&run.path)?;
-    let bytes = found.iter().map(|file| file.own_bytes).sum();
+    let listed = files(&run.path)?;
+    let bytes = listed.iter().map(|file| file.own_bytes).sum();
     let artifact = |file: FoundFile| Artifact {
         kind: file_rule(&file.path).map_or("other", |rule| rule.kind),
         bytes: file.bytes,
@@ -69,7 +71,7 @@ pub fn list_artifacts(run: &RunRef) -> Result<ArtifactList, Error> {
         path: run.path.clone(),
         state: status(&run.path, SessionRecord::read(&run.path).ok().as_ref()),
         bytes,
-        artifacts: found.into_iter().filter(|file| !is_temporary(&file.path)).map(artifact).collect(),
+        artifacts: listed.into_iter().filter(|file| !is_temporary(&file.path)).map(artifact).collect(),
     })
 }
 
@@ -88,14 +90,14 @@ pub(super) fn in_progress(run: &RunRef) -> Error {
 
 /// A file below the folder of a run.
 #[derive(Debug, Clone)]
-pub(super) struct FoundFile {
+pub(crate) struct FoundFile {
     /// Path below the folder.
     pub path: PathBuf,
     pub bytes: u64,
     /// Size, or 0 where another name of the file was counted before.
     pub own_bytes: u64,
-    /// Time since the last write, s.
-    pub age_s: u64,
+    /// Time of the last write.
+    pub modified: Option<SystemTime>,
 }
 
 impl FoundFile {
@@ -105,40 +107,38 @@ impl FoundFile {
     }
 }
 
-/// Lists the regular files of a run by path. Links are not followed, because they lead out of it.
-pub(super) fn files(root: &Path) -> Result<Vec<FoundFile>, Error> {
-    let mut found = Vec::new();
+/// Lists the regular files below a folder by path. Links are not followed, because they lead out of it.
+pub(crate) fn files(root: &Path) -> Result<Vec<FoundFile>, Error> {
+    let mut listed = Vec::new();
     let mut known = HashSet::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
             // Another process may remove a folder meanwhile.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && folder != root => continue,
+            Err(error) if error.kind() == ErrorKind::NotFound && folder != root => continue,
             Err(source) => return Err(Error::io("list", &folder)(source)),
         };
         for entry in entries {
-            let entry = entry.map_err(Error::io("list", &folder))?;
-            let path = entry.path();
+            let path = entry.map_err(Error::io("list", &folder))?.path();
             let Ok(facts) = fs::symlink_metadata(&path) else {
                 continue;
             };
             if facts.is_dir() {
                 folders.push(path);
             } else if facts.is_file() {
-                let first = known.insert((facts.dev(), facts.ino()));
-                let age = facts.modified().ok().and_then(|time| time.elapsed().ok());
-                found.push(FoundFile {
+                let is_first = known.insert((facts.dev(), facts.ino()));
+                listed.push(FoundFile {
                     path: path.strip_prefix(root).unwrap_or(&path).to_owned(),
                     bytes: facts.len(),
-                    own_bytes: if first { facts.len() } else { 0 },
-                    age_s: age.map_or(0, |age| age.as_secs()),
+                    own_bytes: if is_first { facts.len() } else { 0 },
+                    modified: facts.modified().ok(),
                 });
             }
         }
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(found)
+    listed.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(listed)
 }
 
 #[cfg(test)]

@@ -13,11 +13,7 @@ pub use record::{
     COUNTERS_US, Capture, Config, Doctor, Load, Profile, RING_STACKS_HZ, STACKS_HZ, Try, Watch,
     account_from_environment,
 };
-#[cfg(feature = "mcp")]
-pub use runs::Mcp;
-#[cfg(feature = "serve")]
-pub use runs::Serve;
-pub use runs::{OneRun, Runs};
+pub use runs::{Mcp, OneRun, Runs, Serve};
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -159,29 +155,11 @@ pub enum Command {
     /// Record a window of a watched program; without one, list what is watched
     Capture(Capture),
     /// Serve read-only tools for agents over the Model Context Protocol, on standard input and output
-    #[cfg(feature = "mcp")]
     #[command(hide = true)]
     Mcp(Mcp),
-    /// Serve read-only tools for agents; not part of this build
-    #[cfg(not(feature = "mcp"))]
-    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
-    Mcp {
-        /// Arguments
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
     /// Serve the runs over HTTP, read only: list, reports, files, comparisons
-    #[cfg(feature = "serve")]
     #[command(hide = true)]
     Serve(Serve),
-    /// Serve the runs over HTTP; not part of this build
-    #[cfg(not(feature = "serve"))]
-    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
-    Serve {
-        /// Arguments
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
     /// Print a completion script for a shell
     #[command(hide = true)]
     Completions {

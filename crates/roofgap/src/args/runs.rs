@@ -45,7 +45,6 @@ pub enum Runs {
     },
 }
 
-#[cfg(feature = "mcp")]
 #[derive(Debug, clap::Args)]
 pub struct Mcp {
     /// Folders whose captures may be read, beside the runs; no other file is (default: the current folder)
@@ -56,7 +55,6 @@ pub struct Mcp {
     pub nsys: Option<PathBuf>,
 }
 
-#[cfg(feature = "serve")]
 #[derive(Debug, clap::Args)]
 pub struct Serve {
     /// Address and port to listen on

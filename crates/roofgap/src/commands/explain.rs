@@ -37,14 +37,14 @@ pub fn run(finding: Option<&str>, inputs: &[PathBuf], printer: &Printer) -> Resu
     let opened = open(inputs, &Overrides::default(), &exporter(None), printer)?;
     let derived = derivations(opened.bundle(), finding);
     if derived.is_empty() {
-        let mut ids: Vec<&str> = opened.analysis.findings.iter().map(|found| found.id.as_str()).collect();
+        let mut ids: Vec<&str> = opened.analysis.findings.iter().map(|finding| finding.id.as_str()).collect();
         ids.sort_unstable();
         ids.dedup();
         let others = if ids.is_empty() { "it has no findings".to_owned() } else { ids.join(", ") };
         return Err(Error::new(format!("the capture has no finding {finding}; it has: {others}")));
     }
     let text = |derived: &Vec<Derivation<'_>>, screen| {
-        let parts: Vec<String> = derived.iter().map(|found| derivation(found, rule, screen)).collect();
+        let parts: Vec<String> = derived.iter().map(|finding| derivation(finding, rule, screen)).collect();
         parts.join("\n")
     };
     answer(&derived, text, printer)?;

@@ -25,12 +25,16 @@ pub fn run(args: Export, printer: &Printer) -> Result<Exit, Error> {
     let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
     let inputs = args.inputs.iter().map(|input| find(input)).collect::<Result<Vec<_>, _>>()?;
     match (args.format, &args.out, &args.to) {
+        #[cfg(not(feature = "parquet"))]
+        (ExportFormat::Parquet, ..) => Err(super::not_built("export of Parquet")),
+        #[cfg(feature = "parquet")]
         (ExportFormat::Parquet, None, Some(dir)) => {
             check_folder(dir)?;
             // The tables of a run have all its ranks.
             let overrides = Overrides { rank: None, ..overrides };
             add_runs(&inputs, dir, args.events, &overrides, &exporter, printer)
         }
+        #[cfg(feature = "parquet")]
         (ExportFormat::Parquet, ..) => {
             Err(Error::new("parquet is a folder of tables: name it with --to DIR"))
         }
@@ -74,8 +78,8 @@ pub fn check_folder(path: &Path) -> Result<(), Error> {
 fn check_file(path: &Path) -> Result<(), Error> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     // The slash makes a file no folder.
-    let found = folder.unwrap_or(Path::new(".")).join("").metadata();
-    found.map_err(Error::io("write", path))?;
+    let facts = folder.unwrap_or(Path::new(".")).join("").metadata();
+    facts.map_err(Error::io("write", path))?;
     match path.is_dir() {
         true => Err(Error::io("write", path)(ErrorKind::IsADirectory.into())),
         false => Ok(()),
@@ -142,18 +146,6 @@ fn add_runs(
     }
 }
 
-#[cfg(not(feature = "parquet"))]
-fn add_runs(
-    _: &[PathBuf],
-    _: &Path,
-    _: bool,
-    _: &Overrides,
-    _: &Exporter,
-    _: &Printer,
-) -> Result<Exit, Error> {
-    Err(super::not_built("export of Parquet"))
-}
-
 /// An opened input; for a job, also the means to open its other ranks.
 #[derive(Clone, Copy)]
 struct Job<'a> {
@@ -179,9 +171,9 @@ impl Job<'_> {
     fn open_rank(self, rank: &RankInfo) -> Result<Opened, Error> {
         let same_files = |other: &RankInfo| other.rank != rank.rank && other.sources == rank.sources;
         let shared = self.opened.analysis.ranks.iter().any(same_files);
-        let own = Overrides { rank: shared.then_some(rank.rank), ..self.overrides.clone() };
+        let overrides = Overrides { rank: shared.then_some(rank.rank), ..self.overrides.clone() };
         let files: Vec<PathBuf> = rank.sources.iter().map(PathBuf::from).collect();
-        open_inputs(&files, &own, self.exporter)
+        open_inputs(&files, &overrides, self.exporter)
     }
 
     /// Writes the timelines of all ranks of a job, in one clock where it is known.

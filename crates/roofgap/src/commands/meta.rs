@@ -25,32 +25,15 @@ pub fn completions(shell: &str, printer: &Printer) -> Result<Exit, Error> {
 pub fn man(words: &[String], printer: &Printer) -> Result<Exit, Error> {
     let mut all = Args::command();
     all.build();
-    let mut found = &all;
+    let mut command = &all;
     for word in words {
         let unknown = || format!("no command {:?}; `roofgap --help` lists all", words.join(" "));
-        found = found.find_subcommand(word).ok_or_else(|| Error::new(unknown()))?;
+        command = command.find_subcommand(word).ok_or_else(|| Error::new(unknown()))?;
     }
-    let name = found.get_display_name().unwrap_or_else(|| found.get_name()).replace(' ', "-");
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).replace(' ', "-");
     let mut page = Vec::new();
-    clap_mangen::Man::new(found.clone()).title(name).render(&mut page).map_err(Error::of)?;
+    clap_mangen::Man::new(command.clone()).title(name).render(&mut page).map_err(Error::of)?;
     print(&page, printer)
-}
-
-#[cfg(not(feature = "manual"))]
-pub fn completions(_: &str, _: &Printer) -> Result<Exit, Error> {
-    Err(not_built("completions"))
-}
-
-#[cfg(not(feature = "manual"))]
-pub fn man(_: &[String], _: &Printer) -> Result<Exit, Error> {
-    Err(not_built("man"))
-}
-
-#[cfg(not(feature = "manual"))]
-fn not_built(command: &str) -> Error {
-    Error::new(format!("this roofgap was built without the command {command}")).with_hint(
-        "an archive of a release has the manual page and the completions; `--features manual` builds the command",
-    )
 }
 
 pub fn schema(document: Document, printer: &Printer) -> Result<Exit, Error> {

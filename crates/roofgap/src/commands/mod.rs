@@ -10,12 +10,9 @@ mod meta;
 mod open;
 mod profile;
 mod runs;
-#[cfg(feature = "serve")]
-mod serve;
+mod servers;
 mod signals;
 mod try_finding;
-#[cfg(feature = "embedded")]
-mod workload;
 
 use crate::args::{Args, Command, Format};
 use crate::printer::Printer;
@@ -30,7 +27,7 @@ use roofgap_report::{Screen, json};
 use roofgap_runs::config::Composed;
 use roofgap_runs::run_dir::default_base;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 #[cfg(all(feature = "embedded", target_os = "linux"))]
 use std::time::Duration;
 
@@ -80,21 +77,22 @@ pub fn run(args: Args, printer: &Printer) -> Result<Exit, Error> {
         Command::Analyze(args) => analyze::run(args, printer),
         Command::Export(args) => export::run(args, printer),
         #[cfg(feature = "embedded")]
-        Command::Workload(args) => workload::run(args, printer),
+        Command::Workload(args) => load::workload(args, printer),
         Command::Load(args) => load::run(args, printer),
         Command::Watch(args) => capture::watch(args, printer),
         Command::Capture(args) => capture::run(args, printer),
-        #[cfg(feature = "mcp")]
-        Command::Mcp(args) => mcp(args, dir),
-        #[cfg(not(feature = "mcp"))]
-        Command::Mcp { .. } => Err(not_built("command mcp")),
-        #[cfg(feature = "serve")]
-        Command::Serve(args) => serve::run(args, dir, printer),
-        #[cfg(not(feature = "serve"))]
-        Command::Serve { .. } => Err(not_built("command serve")),
+        Command::Mcp(args) => servers::mcp(args, dir),
+        Command::Serve(args) => servers::serve(args, dir, printer),
+        #[cfg(feature = "manual")]
         Command::Completions { shell } => meta::completions(&shell, printer),
         Command::Explain { finding, inputs } => explain::run(finding.as_deref(), &inputs, printer),
+        #[cfg(feature = "manual")]
         Command::Man { command } => meta::man(&command, printer),
+        #[cfg(not(feature = "manual"))]
+        Command::Completions { .. } | Command::Man { .. } => Err(Error::new(
+            "this roofgap was built without the commands man and completions",
+        )
+        .with_hint("an archive of a release has the manual page and the completions; `--features manual` builds the commands")),
         Command::Schema { document } => meta::schema(document, printer),
     }
 }
@@ -123,18 +121,6 @@ fn check_format(command: &Command, format: Format) -> Result<(), Error> {
     let known: Vec<String> = formats.iter().map(name).collect();
     let why = format!("no answer as {} here; --format is one of {}", name(&format), known.join(", "));
     Err(Error::new(why))
-}
-
-/// Serves tools for agents until the client closes standard input. Standard output belongs to the protocol.
-#[cfg(feature = "mcp")]
-fn mcp(args: crate::args::Mcp, dir: &Path) -> Result<Exit, Error> {
-    let search = roofgap_collect::tool::Search::from_env(args.nsys);
-    roofgap_mcp::run(roofgap_mcp::McpProps {
-        roots: roofgap_mcp::Roots::new(dir, &args.folders)?,
-        exporter: roofgap_runs::open::Exporter::new(search, roofgap_collect::child::Cancel::new()),
-        version: env!("CARGO_PKG_VERSION").into(),
-    })?;
-    Ok(Exit::Done)
 }
 
 /// Samples until this process is interrupted.

@@ -19,6 +19,7 @@ use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Settings of pruning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,8 +95,8 @@ const SMALL: u64 = 4 << 10;
 /// Maximum compressed share; above it a file is not compressed.
 const NOT_WORTH: f64 = 0.9;
 
-/// Age above which an unfinished file is a leftover, s.
-const LEFT_BEHIND_S: u64 = 3600;
+/// Age above which an unfinished file is a leftover.
+const LEFT_BEHIND: Duration = Duration::from_secs(3600);
 
 /// Plans the steps for all runs.
 pub fn plan(props: &PruneProps) -> Result<PrunePlan, Error> {
@@ -127,11 +128,11 @@ pub fn plan(props: &PruneProps) -> Result<PrunePlan, Error> {
 
 impl RunPlan {
     /// Plans nothing for a run with these files.
-    fn of(run: &RunRef, found: &[FoundFile]) -> Self {
+    fn of(run: &RunRef, listed: &[FoundFile]) -> Self {
         Self {
             run_id: run.id.clone(),
             path: run.path.clone(),
-            bytes: found.iter().map(|file| file.own_bytes).sum(),
+            bytes: listed.iter().map(|file| file.own_bytes).sum(),
             saves_bytes: 0,
             left_alone: None,
             steps: Vec::new(),
@@ -156,11 +157,12 @@ impl PruneStep {
 
 /// Plans the steps for one run; `old` for a run that is not among the latest.
 pub fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, Error> {
-    let found = files(&run.path)?;
-    let plan = RunPlan::of(run, &found);
-    let is_left_behind = |file: &&FoundFile| is_temporary(&file.path) && file.age_s > LEFT_BEHIND_S;
+    let listed = files(&run.path)?;
+    let plan = RunPlan::of(run, &listed);
+    let is_old = |file: &FoundFile| file.modified?.elapsed().ok().filter(|age| *age > LEFT_BEHIND);
+    let is_left_behind = |file: &&FoundFile| is_temporary(&file.path) && is_old(file).is_some();
     let unfinished = || "unfinished, left by a killed process".to_owned();
-    let left_behind = found.iter().filter(is_left_behind);
+    let left_behind = listed.iter().filter(is_left_behind);
     let mut steps: Vec<PruneStep> =
         left_behind.map(|file| PruneStep::delete(file, unfinished(), None)).collect();
     let saves = |steps: &[PruneStep]| steps.iter().map(|step| step.saves_bytes).sum::<u64>();
@@ -171,9 +173,9 @@ pub fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, Error> {
         } else {
             "the run exceeds retention.max_run_bytes"
         };
-        steps.extend(found.iter().filter_map(|file| compress_step(&run.path, file, why)));
+        steps.extend(listed.iter().filter_map(|file| compress_step(&run.path, file, why)));
     }
-    for (file, made_from, source) in regenerable(&found) {
+    for (file, made_from, source) in regenerable(&listed) {
         if over(&steps) == 0 {
             break;
         }
@@ -206,20 +208,20 @@ fn compress_step(root: &Path, file: &FoundFile, why: &str) -> Option<PruneStep> 
 }
 
 /// Lists the files that can be regenerated, with source and command, least useful first.
-fn regenerable<'a>(found: &'a [FoundFile]) -> Vec<(&'a FoundFile, PathBuf, FileSource)> {
+fn regenerable<'a>(listed: &'a [FoundFile]) -> Vec<(&'a FoundFile, PathBuf, FileSource)> {
     let stored = |plain: &str| {
         let is = |file: &&FoundFile| {
             let name = file.name();
             file.bytes > 0 && (name == plain || name.strip_suffix(".gz") == Some(plain))
         };
-        found.iter().find(is).map(|file| file.path.clone())
+        listed.iter().find(is).map(|file| file.path.clone())
     };
     let sourced = |file: &'a FoundFile| {
         let source = file_rule(&file.path)?.source?;
         Some((file, stored(source.path).filter(|from| *from != file.path)?, source))
     };
     let mut list: Vec<(&FoundFile, PathBuf, FileSource)> =
-        found.iter().filter(|file| file.own_bytes > 0).filter_map(sourced).collect();
+        listed.iter().filter(|file| file.own_bytes > 0).filter_map(sourced).collect();
     list.sort_by_key(|(file, _, source)| (source.order, std::cmp::Reverse(file.own_bytes)));
     list
 }

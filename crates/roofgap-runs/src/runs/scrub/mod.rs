@@ -77,41 +77,15 @@ impl ScrubOutcome {
 /// Name of the timeline in an archive.
 const TIMELINE: &str = "timeline.pftrace";
 
-/// Rule that writes a file again.
-enum Rule {
-    /// From the analysis.
-    Report,
-    /// A document of results: its strings are cleaned, those of commands and logs dropped.
-    Results,
-    /// A table of nsys, which holds names of kernels and calls.
-    Summary,
-    /// A page of ncu: the columns of launches and metrics.
-    Counters,
-}
-
-/// Finds the rule of a file, plain or compressed; for one without a rule, the reason to leave it out.
-fn rule(path: &str) -> Result<Rule, &'static str> {
+/// Returns the reason to leave a file out that is not on the list.
+fn left_out(path: &str) -> &'static str {
     let plain = path.strip_suffix(".gz").unwrap_or(path);
-    let (folder, file) = plain.split_once('/').unwrap_or(("", plain));
-    let kind = file.rsplit_once('.').map_or("", |(_, kind)| kind);
-    match (folder, file) {
-        ("", "metrics.json" | "report.md" | "kernels.md" | "operators.md")
-        | ("", "stakeholder_summary.md" | "report.html") => Ok(Rule::Report),
-        ("", "try.json")
-        | ("ncu", "plan.json")
-        | ("torch", "operators.json")
-        | ("baseline" | "nsys" | "native" | "torch" | "ncu", "workload.json") => Ok(Rule::Results),
-        ("nsys", _) if kind == "csv" && file.starts_with("summary_") => Ok(Rule::Summary),
-        ("ncu", _) if kind == "csv" => Ok(Rule::Counters),
-        _ => Err(match kind {
-            "nsys-rep" | "qdstrm" => "an nsys report holds the environment of every process; do not share it",
-            "ncu-rep" => "an ncu report holds paths and modules of the program",
-            "sqlite" | "rgcap" | "old" => {
-                "a recording holds facts of the machine; the archive has its timeline"
-            }
-            "log" => "a log holds the output of the program",
-            _ => "not on the list of what can be shared",
-        }),
+    match plain.rsplit_once('.').map_or("", |(_, kind)| kind) {
+        "nsys-rep" | "qdstrm" => "an nsys report holds the environment of every process; do not share it",
+        "ncu-rep" => "an ncu report holds paths and modules of the program",
+        "sqlite" | "rgcap" | "old" => "a recording holds facts of the machine; the archive has its timeline",
+        "log" => "a log holds the output of the program",
+        _ => "not on the list of what can be shared",
     }
 }
 
@@ -140,30 +114,25 @@ pub fn scrub(run: &RunRef, variables: &[(String, String)], target: &Path) -> Res
     let mut tar = GzEncoder::new(BufWriter::new(&mut archive), Compression::new(6));
     let reports = render(&layout, session, &private).map_err(|error| error.to_string());
     let rewriter = Rewriter { layout: &layout, private: &private, reports };
-    let found = files(&run.path)?;
+    let listed = files(&run.path)?;
     let is_hidden = |path: &String| path.split('/').any(|part| part.starts_with('.'));
-    for path in found.iter().map(FoundFile::name).filter(|path| !is_hidden(path)) {
+    for path in listed.iter().map(FoundFile::name).filter(|path| !is_hidden(path)) {
         let name = private.clean(&path);
-        let rule = rule(&path);
-        let by_kind = rule.is_err();
-        let written = rule.map_err(Into::into).and_then(|rule| match name == path {
-            true => rewriter.write(&path, &rule),
-            false => Err("its name holds private data".into()),
-        });
-        match written {
-            Ok(bytes) => {
+        let (why, by_kind) = match rewriter.write(&path) {
+            None => (left_out(&path).to_owned(), true),
+            Some(_) if name != path => ("its name holds private data".to_owned(), false),
+            Some(Err(why)) => (private.clean(&why.to_string()), false),
+            Some(Ok(bytes)) => {
                 // The archive is compressed as a whole.
                 let name = name.strip_suffix(".gz").unwrap_or(&name);
                 let size = bytes.len() as u64;
                 append(&mut tar, &format!("{}/{name}", run.id), size, &mut bytes.as_slice())
                     .map_err(failed())?;
                 outcome.packed.push(name.to_owned());
+                continue;
             }
-            Err(why) => {
-                let why = private.clean(&why.to_string());
-                outcome.left_out.push(LeftOut { path: name, why, by_kind });
-            }
-        }
+        };
+        outcome.left_out.push(LeftOut { path: name, why, by_kind });
     }
     if let Some(opened) = opened.filter(|opened| opened.trace.span().is_some()) {
         let mut file = write_timeline(opened, &private).map_err(failed())?;
@@ -282,31 +251,51 @@ struct Rewriter<'a> {
 }
 
 impl Rewriter<'_> {
-    fn write(&self, name: &str, rule: &Rule) -> Result<Vec<u8>, AnyError> {
-        let path = self.layout.root().join(name);
-        Ok(match rule {
-            Rule::Report => {
-                let mut reports = self.reports.as_ref().map_err(String::clone)?.iter();
-                let plain = name.strip_suffix(".gz").unwrap_or(name);
-                let report = reports.find(|report| report.name == plain);
-                report.ok_or("it is a report of another version")?.bytes.clone()
-            }
-            Rule::Results => {
-                let mut document: Value = serde_json::from_reader(BufReader::new(Unpacked::open(&path)?))?;
-                clean(&mut document, self.private);
-                serde_json::to_vec_pretty(&document)?
-            }
-            Rule::Summary => {
-                let mut table = String::new();
-                Unpacked::open(&path)?.read_to_string(&mut table)?;
-                self.private.clean(&table).into_bytes()
-            }
-            Rule::Counters => {
-                let mut page = Vec::new();
-                ncu::write_launches(Unpacked::open(&path)?, &mut page, &|text| self.private.clean(text))?;
-                page
-            }
+    /// Writes a file again, plain; `None` for one that is not on the list.
+    fn write(&self, name: &str) -> Option<Result<Vec<u8>, AnyError>> {
+        let path = &self.layout.root().join(name);
+        let plain = name.strip_suffix(".gz").unwrap_or(name);
+        let (folder, file) = plain.split_once('/').unwrap_or(("", plain));
+        let is_csv = file.ends_with(".csv");
+        Some(match (folder, file) {
+            ("", "metrics.json" | "report.md" | "kernels.md" | "operators.md")
+            | ("", "stakeholder_summary.md" | "report.html") => self.report(file),
+            ("", "try.json")
+            | ("ncu", "plan.json")
+            | ("torch", "operators.json")
+            | ("baseline" | "nsys" | "native" | "torch" | "ncu", "workload.json") => self.document(path),
+            ("nsys", _) if is_csv && file.starts_with("summary_") => self.table(path),
+            ("ncu", _) if is_csv => self.launches(path),
+            _ => return None,
         })
+    }
+
+    /// Returns a report, which is made of the analysis.
+    fn report(&self, name: &str) -> Result<Vec<u8>, AnyError> {
+        let mut reports = self.reports.as_ref().map_err(String::clone)?.iter();
+        let report = reports.find(|report| report.name == name);
+        Ok(report.ok_or("it is a report of another version")?.bytes.clone())
+    }
+
+    /// Cleans the strings of a document of results, and drops those of commands and logs.
+    fn document(&self, path: &Path) -> Result<Vec<u8>, AnyError> {
+        let mut document: Value = serde_json::from_reader(BufReader::new(Unpacked::open(path)?))?;
+        clean(&mut document, self.private);
+        Ok(serde_json::to_vec_pretty(&document)?)
+    }
+
+    /// Cleans a table of nsys, which holds names of kernels and calls.
+    fn table(&self, path: &Path) -> Result<Vec<u8>, AnyError> {
+        let mut table = String::new();
+        Unpacked::open(path)?.read_to_string(&mut table)?;
+        Ok(self.private.clean(&table).into_bytes())
+    }
+
+    /// Keeps the columns of launches and metrics of a page of ncu.
+    fn launches(&self, path: &Path) -> Result<Vec<u8>, AnyError> {
+        let mut page = Vec::new();
+        ncu::write_launches(Unpacked::open(path)?, &mut page, &|text| self.private.clean(text))?;
+        Ok(page)
     }
 }
 
