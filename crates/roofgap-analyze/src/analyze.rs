@@ -154,13 +154,14 @@ impl<'a> Inputs<'a> {
     }
 
     /// Returns the model that the user named, else that of the program's account.
-    fn model(&self) -> Result<Architecture, String> {
+    fn model(&self) -> Result<Architecture, NotKnown> {
         let config = self.program.and_then(|program| program.model.as_ref()?.config.as_ref());
         match (&self.options.model, config) {
             (Some(model), _) => Ok(model.clone()),
-            (None, Some(config)) => Architecture::from_config(config)
-                .map_err(|why| format!("the model configuration of the program is not supported: {why}")),
-            (None, None) => Err("the model is unknown; name it with --model NAME|config.json".to_owned()),
+            (None, Some(config)) => Architecture::from_config(config).map_err(|why| {
+                format!("the model configuration of the program is not supported: {why}").into()
+            }),
+            (None, None) => Err("the model is unknown; name it with --model NAME|config.json".into()),
         }
         .map(|model| match self.options.dtype {
             Some(dtype) => model.with_dtype(dtype),
@@ -213,7 +214,7 @@ fn timed(inputs: &Inputs<'_>, attributed: &Attributed) -> (Analysis, Vec<StageEv
     let (
         (kernels, measured),
         (mut evidence, (operators, no_operators), (layers, no_layer), ranges, recorded),
-    ) = both(
+    ) = in_parallel(
         || {
             let mut naming = Naming::of_trace(trace);
             (inputs.kernels(&mut naming), meter.stages(&mut naming))
@@ -227,7 +228,7 @@ fn timed(inputs: &Inputs<'_>, attributed: &Attributed) -> (Analysis, Vec<StageEv
     let (mut stages, gaps): (Vec<Stage>, Vec<LaunchGaps>) = measured.into_iter().unzip();
     host::attach(&mut stages, &meter);
     for (at, (evidence, gaps)) in evidence.iter_mut().zip(&gaps).enumerate() {
-        evidence.longest_launch_gap = launch_gap(trace, gaps.longest_ns, gaps.longest_before);
+        evidence.longest_launch_gap = launch_gap(trace, gaps.longest);
         evidence.other_work = other_work(trace, index, gaps);
         if let Some(stage) = stages.get_mut(at) {
             let tail = stage.warm().steady.as_ref().and_then(|steady| steady.tail);
@@ -294,7 +295,7 @@ fn add_work(
     let dtype_of_program = || program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
     add_rates(analysis, &tokens);
     let facts = WorkFacts {
-        model: model.as_ref().map_err(String::as_str),
+        model: &model,
         gpu: gpu.as_ref().map_err(|why| *why),
         tokens: &tokens,
         dtype: options.dtype.or_else(dtype_of_program),
@@ -357,7 +358,7 @@ fn add_counters(
     let roofs = if inputs.from == KernelOrigin::Counters {
         counters::alone::attach(&mut analysis.kernels, &joined);
         let kernels = &analysis.kernels;
-        alone = MeasuredLaunches::of(&inputs.counters, &joined, kernels, &inputs.counter_devices);
+        alone = MeasuredLaunches::from_counters(&inputs.counters, &joined, kernels, &inputs.counter_devices);
         gpu.map(|gpu| counters::roofs_alone(&joined, kernels, gpu))
     } else {
         counters::attach(&mut analysis.kernels, &joined, None);
@@ -504,7 +505,7 @@ fn add_corrected(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageInde
 }
 
 /// Describes a gap of a stage by the operation that ended it.
-fn launch_gap(trace: &Trace, ns: Ns, before: Option<usize>) -> Option<LaunchGap> {
+fn launch_gap(trace: &Trace, (ns, before): (Ns, Option<usize>)) -> Option<LaunchGap> {
     let op = before?;
     let name = trace.names.get(*trace.ops.name.get(op)?).to_owned();
     Some(LaunchGap { ns, kind: *trace.ops.kind.get(op)?, name })
@@ -514,7 +515,7 @@ fn launch_gap(trace: &Trace, ns: Ns, before: Option<usize>) -> Option<LaunchGap>
 /// longest, where it is about that gap.
 fn other_work(trace: &Trace, index: &StageIndex, gaps: &LaunchGaps) -> Option<OtherWork> {
     let (ns, before) = gaps.host_longest;
-    let longest = launch_gap(trace, ns, before)?;
+    let longest = launch_gap(trace, gaps.host_longest)?;
     let call = index.call_of_op(before?) as usize;
     let (Some(start), Some(thread)) = (trace.calls.start.get(call), trace.calls.thread.get(call)) else {
         return Some(OtherWork { longest, managed_ns: gaps.managed_ns, within: None });
@@ -546,8 +547,8 @@ fn add_serving(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageIndex,
     }
 }
 
-/// Runs both, the second on a thread of its own.
-fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send) -> (A, B) {
+/// Runs two functions, the second on a thread of its own.
+fn in_parallel<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send) -> (A, B) {
     std::thread::scope(|scope| {
         let second = scope.spawn(second);
         let first = first();

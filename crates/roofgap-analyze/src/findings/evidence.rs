@@ -1,5 +1,5 @@
 //! Evidence of a stage that the analysis does not keep: launch shapes, waits, copies, chains of small kernels, overlap. It is
-//! collected in one pass over the operations of a stage.
+//! collected in at most three passes over the operations of a stage.
 
 use super::program::is_fused;
 use crate::attribution::is_migration;
@@ -183,7 +183,7 @@ pub struct CommunicationUse {
 
 /// Facts of a kernel by its name.
 #[derive(Clone, Copy)]
-struct Kind {
+struct KernelKind {
     family: Family,
     link: Link,
     communication: bool,
@@ -209,30 +209,24 @@ enum Link {
 
 /// Kinds by name, each looked up once.
 #[derive(Default)]
-struct Kinds(Vec<Option<Kind>>);
+struct KernelKinds(FxHashMap<NameId, KernelKind>);
 
-impl Kinds {
-    fn of(&mut self, trace: &Trace, name: NameId) -> Kind {
-        if let Some(Some(kind)) = self.0.get(name.index()) {
-            return *kind;
-        }
-        let name_text = trace.names.get(name);
-        let family = family(name_text);
-        let link = match Link::of(family) {
-            // Kernels of a compiler that it left apart have different data, or one reduces.
-            _ if is_fused(name_text) => Link::Other,
-            // A library reduces over all elements in several kernels.
-            Link::Reduction if name_text.contains("cub::") => Link::Other,
-            Link::Light if name_text.contains("FillFunctor") => Link::Fill,
-            Link::Light if EXPONENTIALS.iter().any(|part| name_text.contains(part)) => Link::Exponential,
-            link => link,
-        };
-        let kind = Kind { family, link, communication: family == Family::Communication };
-        if self.0.len() <= name.index() {
-            self.0.resize(name.index() + 1, None);
-        }
-        self.0[name.index()] = Some(kind);
-        kind
+impl KernelKinds {
+    fn look_up(&mut self, trace: &Trace, name: NameId) -> KernelKind {
+        *self.0.entry(name).or_insert_with(|| {
+            let text = trace.names.get(name);
+            let family = family(text);
+            let link = match Link::of_family(family) {
+                // Kernels of a compiler that it left apart have different data, or one reduces.
+                _ if is_fused(text) => Link::Other,
+                // A library reduces over all elements in several kernels.
+                Link::Reduction if text.contains("cub::") => Link::Other,
+                Link::Light if text.contains("FillFunctor") => Link::Fill,
+                Link::Light if EXPONENTIALS.iter().any(|part| text.contains(part)) => Link::Exponential,
+                link => link,
+            };
+            KernelKind { family, link, communication: family == Family::Communication }
+        })
     }
 }
 
@@ -240,7 +234,7 @@ impl Kinds {
 const EXPONENTIALS: [&str; 2] = ["::exp_kernel", "loop_exponential_"];
 
 impl Link {
-    fn of(family: Family) -> Self {
+    fn of_family(family: Family) -> Self {
         use Family::*;
         match family {
             Elementwise | CopyLayout | Norm | Quantization => Self::Light,
@@ -522,11 +516,11 @@ impl Collector {
         self.shapes.positions.iter().map(|(key, at)| (*key, &self.shapes.items[*at]))
     }
 
-    fn add(&mut self, op: Op, trace: &Trace, kinds: &mut Kinds) {
+    fn add(&mut self, op: Op, trace: &Trace, kinds: &mut KernelKinds) {
         let Op { device, start, end, .. } = op;
         match op.kind {
             OpKind::Kernel => {
-                let kind = kinds.of(trace, op.name);
+                let kind = kinds.look_up(trace, op.name);
                 let sum = self.shape(op);
                 let shortest = if sum.calls == 0 { Ns::MAX } else { sum.shortest_ns };
                 sum.shortest_ns = shortest.min(end - start);
@@ -600,10 +594,10 @@ impl Collector {
     }
 
     /// Adds up the time in which the device computed, after all operations were added.
-    fn add_compute(&mut self, op: Op, trace: &Trace, kinds: &mut Kinds) {
+    fn add_compute(&mut self, op: Op, trace: &Trace, kinds: &mut KernelKinds) {
         let Op { device, start, end, .. } = op;
         let computes = match op.kind {
-            OpKind::Kernel => !kinds.of(trace, op.name).communication,
+            OpKind::Kernel => !kinds.look_up(trace, op.name).communication,
             OpKind::Graph => true,
             OpKind::Copy | OpKind::Set => false,
         };
@@ -658,7 +652,7 @@ impl Collector {
         if CLOCKS.contains(&ratio) || alike { ratio } else { 1.0 }
     }
 
-    fn finish(mut self, trace: &Trace, kinds: &mut Kinds) -> StageEvidence {
+    fn finish(mut self, trace: &Trace, kinds: &mut KernelKinds) -> StageEvidence {
         for lane in &mut self.lanes.items {
             lane.add(Link::Other, None, (0, 0), &mut self.evidence);
         }
@@ -702,7 +696,7 @@ impl Collector {
                 let device = trace.devices.get(usize::from(device));
                 ShapeUse {
                     name: trace.names.get(name).to_owned(),
-                    family: kinds.of(trace, name).family,
+                    family: kinds.look_up(trace, name).family,
                     sms: device.and_then(|device| device.sms),
                     compute_capability: device.and_then(|device| device.compute_capability),
                     blocks: blocks_of(shape.grid),
@@ -736,7 +730,7 @@ pub fn threads_of(block: [u32; 3]) -> u32 {
 
 /// Collects the evidence of every stage, in the order of the index, from the operations of each.
 pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<StageEvidence> {
-    let mut kinds = Kinds::default();
+    let mut kinds = KernelKinds::default();
     (0..index.len())
         .map(|stage| {
             let of_stage = members.get(stage).map_or(&[][..], Vec::as_slice);

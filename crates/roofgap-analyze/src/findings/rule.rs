@@ -12,6 +12,7 @@ use crate::roof::{Keeps, StageRoofs};
 use crate::sections;
 use crate::timeline::IdleCause;
 use serde_json::Value;
+use std::fmt::Display;
 
 /// The explanations: a section for each rule, with a part under each title, whose text is one line.
 pub(super) const TEXT: &str = include_str!("../../texts/findings.md");
@@ -34,7 +35,7 @@ pub struct Rule {
     pub computed: &'static str,
     /// Ways to fix it.
     pub fix: &'static str,
-    /// Fixed actions of its findings, by the case that they are for.
+    /// Actions of its findings by the case that they are for, with `{}` for what differs.
     pub(super) actions: Vec<(&'static str, &'static str)>,
     /// Observation that would disprove it.
     pub disproof: &'static str,
@@ -308,6 +309,13 @@ impl FindingBuilder {
         self.0.action = action.into();
         Some(self.0)
     }
+}
+
+/// Puts values where a text has `{}`, in order.
+pub(super) fn fill(text: &str, values: &[&dyn Display]) -> String {
+    let mut parts = text.split("{}");
+    let first = parts.next().unwrap_or_default().to_owned();
+    values.iter().zip(parts).fold(first, |text, (value, part)| format!("{text}{value}{part}"))
 }
 
 /// Returns `part` in % of `whole`.

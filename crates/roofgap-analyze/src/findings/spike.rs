@@ -236,11 +236,11 @@ impl<'a> Causes<'a> {
             }
             other(now, gap.1, times);
         }
-        let told = host::kinds_in(trace, waits.iter().map(|(gap, _)| *gap).collect());
-        let told =
-            told.into_iter().filter(|told| of_kind(told.0) != SpikeCause::Code && told.0 != HostKind::Lock);
+        let kinds = host::kinds_in(trace, waits.iter().map(|(gap, _)| *gap).collect());
+        let kinds = kinds.into_iter();
+        let kinds = kinds.filter(|(kind, ..)| of_kind(*kind) != SpikeCause::Code && *kind != HostKind::Lock);
         let mut elsewhere = 0;
-        for (kind, ns, what) in told {
+        for (kind, ns, what) in kinds {
             elsewhere += ns;
             times.add(of_kind(kind), ns, &what);
         }

@@ -305,10 +305,10 @@ impl StageMeter<'_> {
         let steady = if steps.is_empty() {
             steady(SteadyUnit::Instance, &each, &expected(&each, &vec![0.0; each.len()]))
         } else {
-            let whole = periods.whole();
-            let times: Vec<Ns> = steps.iter().take(whole).map(|step| step.time_ns).collect();
+            let complete = periods.complete();
+            let times: Vec<Ns> = steps.iter().take(complete).map(|step| step.time_ns).collect();
             let expected = periods.expected();
-            steady(SteadyUnit::Step, &times, expected.get(..whole).unwrap_or(&expected))
+            steady(SteadyUnit::Step, &times, expected.get(..complete).unwrap_or(&expected))
         };
         let after_ns = if in_steps { 0 } else { self.other_work_after(stage, members) };
         let after_steps = steps.iter().filter(|_| in_steps).map(|step| step.busy_after_ns);
@@ -593,8 +593,8 @@ impl StageMeter<'_> {
             let step_of_call = self.index.step_of_call(self.trace, stage, spans);
             step_of_call.iter().filter(|at| **at != u32::MAX).count() as f64 / each.len() as f64
         });
-        let mut whole: Vec<Ns> = each.iter().take(periods.whole()).copied().collect();
-        let steps = Steps { p50_ns: median(&mut whole)?, ..step_summary(each, per_step)? };
+        let mut complete: Vec<Ns> = each.iter().take(periods.complete()).copied().collect();
+        let steps = Steps { p50_ns: median(&mut complete)?, ..step_summary(each, per_step)? };
         Some(if periods.on_gpu { with_cpu(steps, on_cpu) } else { steps })
     }
 

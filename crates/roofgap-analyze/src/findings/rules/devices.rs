@@ -1,6 +1,6 @@
 //! Several GPUs: uneven work, communication that no computation hides, and ranks that wait for others.
 
-use crate::findings::rule::{FindingBuilder, View, percent};
+use crate::findings::rule::{FindingBuilder, View, fill, percent};
 use crate::findings::{StageEvidence, explain};
 use crate::names::short_name;
 use crate::numbers::{count, counted, time};
@@ -251,34 +251,24 @@ pub fn late_ranks(view: &View<'_>) -> Vec<Finding> {
             .with("kernel_excess_ns", late.kernel_excess_ns)
             .with("idle_excess_ns", late.idle_excess_ns)
             .with("clock_error_ns", job.clock_error_ns)
-            .finish(title, action(late))
+            .finish(title, action(view, late))
     };
     late.filter_map(finding).collect()
 }
 
 /// Names the largest difference from the other ranks.
-fn action(late: &Straggler) -> String {
+fn action(view: &View<'_>, late: &Straggler) -> String {
     let rank = late.rank;
     let kernel_ns = late.kernel_excess_ns.unwrap_or(0);
     let idle_ns = late.idle_excess_ns.unwrap_or(0);
     // A difference that explains less than a tenth of the wait is not its cause.
     let least = late.waited_for_ns / 10;
     match &late.kernel {
-        Some(kernel) if kernel_ns >= idle_ns && kernel_ns > least => format!(
-            "Rank {rank} spends {} more than the median of the other ranks in {}: compare its share of the work (experts, tokens, \
-             layers), its clocks and its power limit with theirs.",
-            time(kernel_ns),
-            short_name(kernel)
-        ),
-        _ if idle_ns > least => format!(
-            "The GPU of rank {rank} is idle {} longer than the median of the other ranks: look at its CPU (affinity, other \
-             processes, data loading, Python) and at what its thread waits for.",
-            time(idle_ns)
-        ),
-        _ => format!(
-            "No kernel and no idle time of rank {rank} in this stage is longer by as much: look at what it does before the stage, \
-             and at how the work is divided."
-        ),
+        Some(kernel) if kernel_ns >= idle_ns && kernel_ns > least => {
+            fill(view.action("slower kernel"), &[&rank, &time(kernel_ns), &short_name(kernel)])
+        }
+        _ if idle_ns > least => fill(view.action("idle rank"), &[&rank, &time(idle_ns)]),
+        _ => fill(view.action("before the stage"), &[&rank]),
     }
 }
 
@@ -298,11 +288,7 @@ pub fn uneven_experts(view: &View<'_>) -> Vec<Finding> {
             count(row.slowest_count),
             count(row.sections)
         );
-        let action = format!(
-            "Spread the experts evenly: replicate or move those that get most tokens (expert-parallel load balancing such as EPLB), \
-             or balance the router. All ranks together wait {} in the collectives after their experts.",
-            time(row.waited_ns.unwrap_or(0))
-        );
+        let action = fill(view.action("even experts"), &[&time(row.waited_ns.unwrap_or(0))]);
         view.saves(&[("experts of the slowest rank above the mean", bound_ns)])
             .with("rank", row.slowest_rank)
             .with("slowest_count", row.slowest_count)

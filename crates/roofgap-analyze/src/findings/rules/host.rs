@@ -2,7 +2,7 @@
 
 use super::LEAST_SMALL_GAP_PCT;
 use super::words::{self, is_telling, operation, spoken};
-use crate::findings::rule::{View, percent};
+use crate::findings::rule::{View, fill, percent};
 use crate::host::advice;
 use crate::numbers::{count, time};
 use crate::result::{Confidence, Finding, HostFunction, HostKind, StageKind};
@@ -42,9 +42,7 @@ pub fn outside(view: &View<'_>) -> Option<Finding> {
     };
     let look =
         words::start_with(stage, || format!("Find what the CPU does there ({work}) in a CPU profile."));
-    let action = format!(
-        "{look} Take it off the path: prepare the next inputs while the GPU works, and handle results afterwards, on another thread."
-    );
+    let action = format!("{look} {}", view.action("another thread"));
     draft
         .with("outside_idle_ns", edges_ns.max(0))
         .with("before_steps_ns", (first_ns > 0).then_some(first_ns))
@@ -164,12 +162,8 @@ pub fn waits_for_data(view: &View<'_>) -> Option<Finding> {
         view.time(loading_ns),
         percent(loading_ns, idle.total_ns() + stage.before.idle_ns).min(100.0)
     );
-    let action = format!(
-        "Load batches ahead of the GPU: more workers (num_workers) that stay alive (persistent_workers=True), a larger prefetch_factor, \
-         pin_memory=True and copies with non_blocking=True. If the workers cannot keep up, make a sample cheaper: decode and \
-         transform less, or on the GPU. If all of that wait vanished the stage would take {}.",
-        time(stage.elapsed_ns() - draft.bound_ns())
-    );
+    let left = time(stage.elapsed_ns() - draft.bound_ns());
+    let action = fill(view.action("batches ahead"), &[&left]);
     draft
         .with("data_loading_ns", loading_ns)
         .with("idle_launch_ns", idle.launch_ns)

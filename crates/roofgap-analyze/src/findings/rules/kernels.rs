@@ -4,7 +4,7 @@ use super::measured::{WARP, above_roof_ns, beyond_shortest_ns, busiest_pct, full
 use super::occupancy::filled;
 use crate::counters::{Bound, Measured};
 use crate::findings::evidence::{ChainUse, ShapeUse};
-use crate::findings::rule::{View, percent};
+use crate::findings::rule::{View, fill, percent};
 use crate::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
 use crate::names::{Family, is_initialisation};
 use crate::numbers::{count, counted, time};
@@ -237,13 +237,8 @@ pub fn unfused(view: &View<'_>) -> Option<Finding> {
     } else {
         String::new()
     };
-    let action = format!(
-        "{first}Fuse them: {}; the longest chain has {} kernels. Each kernel of a chain reads and writes what the one before it had in \
-         registers.",
-        view.program.fusing(),
-        chains.longest
-    );
-    saved_by_fusion(view, &chains, title, action)
+    let fuse = fill(view.action("fuse"), &[&view.program.fusing(), &chains.longest]);
+    saved_by_fusion(view, &chains, title, first + &fuse)
 }
 
 /// Parts of the names of kernels that convert layouts, and the share of kernel time, in %, from which on they come first.
@@ -266,14 +261,9 @@ pub fn unfused_attention(view: &View<'_>) -> Option<Finding> {
     );
     let library = if program.is_hopper { "FlashAttention 3 or cuDNN" } else { "FlashAttention 2" };
     let action = match program.engine {
-        _ if !program.is_torch => format!("Use a fused attention kernel ({library}), which keeps the scores on the chip."),
-        Some(engine) if engine.in_process => {
-            "Use fused attention, which keeps the scores on the chip: attn_implementation=\"sdpa\" instead of \"eager\".".to_owned()
-        }
-        _ => format!(
-            "Use torch.nn.functional.scaled_dot_product_attention ({library} where types and masks allow it), which keeps the scores on the \
-             chip."
-        ),
+        _ if !program.is_torch => fill(view.action("fused kernel"), &[&library]),
+        Some(engine) if engine.in_process => view.action("eager attention").to_owned(),
+        _ => fill(view.action("attention call"), &[&library]),
     };
     saved_by_fusion(view, &chains, title, action)
 }

@@ -4,7 +4,7 @@ use super::LEAST_SMALL_GAP_PCT;
 use super::words::{self, is_dispatch, operation};
 use crate::findings::LaunchGap;
 use crate::findings::program::is_fused;
-use crate::findings::rule::{View, percent};
+use crate::findings::rule::{View, fill, percent};
 use crate::model::{Experts, Mlp, distinct_experts};
 use crate::names::Family;
 use crate::numbers::{count, time};
@@ -193,36 +193,21 @@ impl<'a> Launching<'a> {
     }
 
     fn action(&self, view: &View<'_>) -> String {
-        const PROFILE: &str = "show in a CPU profile of the launching thread.";
         if let Some(gap) = self.one_gap {
-            let look =
-                || format!("Python, data preparation, scheduling, compilation and file access {PROFILE}");
-            format!(
-                "Find what the CPU does before it launches {}: one gap of {} there is {:.0} % of this time. {}",
-                operation(view, gap),
-                time(gap.ns),
-                percent(gap.ns, self.gap_ns).min(100.0),
-                words::start_with(view.stage, look)
-            )
+            let share = format!("{:.0}", percent(gap.ns, self.gap_ns).min(100.0));
+            let look = words::start_with(view.stage, || view.action("profile of a gap").to_owned());
+            fill(view.action("one gap"), &[&operation(view, gap), &time(gap.ns), &share, &look])
         } else if self.is_between_graphs() {
-            format!(
-                "Its work is in CUDA graphs already; the time goes from one launch to the next. Take what the CPU does there off the \
-                 path: {}.",
-                if view.program.generates {
-                    view.program.advice().overlap
-                } else {
-                    view.action("inputs ahead")
-                }
-            )
+            let ahead = match view.program.generates {
+                true => view.program.advice().overlap,
+                false => view.action("inputs ahead"),
+            };
+            fill(view.action("between graphs"), &[&ahead])
         } else if self.is_single_pass {
             view.action("single pass").to_owned()
         } else if self.mean_gap_ns() > LONG_GAP_NS {
-            let look = || format!("Python, data preparation, scheduling and file access {PROFILE}");
-            format!(
-                "Find what the CPU does between launches: {} on average, where a launch takes some microseconds. {}",
-                time(self.mean_gap_ns()),
-                words::start_with(view.stage, look)
-            )
+            let look = words::start_with(view.stage, || view.action("profile of launches").to_owned());
+            fill(view.action("between launches"), &[&time(self.mean_gap_ns()), &look])
         } else {
             self.fewer_launches(view)
         }
@@ -271,9 +256,7 @@ impl<'a> Launching<'a> {
         let waits = match waits {
             _ if self.allocates => format!(" {}", view.action("allocations first")),
             None => String::new(),
-            Some(waits) => format!(
-                " A graph cannot hold the {waits:.0} waits for the device of each step: remove them first."
-            ),
+            Some(waits) => format!(" {}", fill(view.action("waits first"), &[&format!("{waits:.0}")])),
         };
         format!("Launch less often: {how}{mean}.{waits}{light}")
     }
@@ -377,10 +360,8 @@ pub fn one_by_one(view: &View<'_>) -> Option<Finding> {
          layers",
         stage.spoken()
     );
-    let action = format!(
-        "Run all experts of a layer in one grouped product (a fused mixture-of-experts kernel, grouped_mm): {grouped:.0} launches a \
-         step instead of {one_by_one:.0}, and no loop over experts on the CPU."
-    );
+    let numbers = [format!("{grouped:.0}"), format!("{one_by_one:.0}")];
+    let action = fill(view.action("grouped experts"), &[&numbers[0], &numbers[1]]);
     view.saves_on_devices(&[
         ("idle time before launches", gaps),
         ("of the launches that stay", -(left.round() as i64)),

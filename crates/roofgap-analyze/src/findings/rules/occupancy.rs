@@ -3,7 +3,7 @@
 use super::measured::{LOW_PCT, WARP, beyond_shortest_ns, is_long, keeps_data};
 use crate::counters::{Measured, NEAR_ROOF_PCT};
 use crate::findings::evidence::{ShapeUse, blocks_of, threads_of};
-use crate::findings::rule::{View, percent};
+use crate::findings::rule::{View, fill, percent};
 use crate::gpu::multiprocessor_slots;
 use crate::names::{Family, is_closed_source};
 use crate::numbers::counted;
@@ -106,21 +106,18 @@ fn action(view: &View<'_>, limits: &[Limit], shape: &ShapeUse, sms: u32) -> Stri
     if limits.iter().any(Limit::is_of_code) && is_closed_source(&shape.name) {
         return view.action("library").to_owned();
     }
-    let each = limits.iter().map(|limit| of_one(*limit, shape, sms));
+    let each = limits.iter().map(|limit| of_one(view, *limit, shape, sms));
     let each = each.collect::<Vec<_>>().join(" ");
     if limits.len() > 1 { format!("Each is limiting, so change them together. {each}") } else { each }
 }
 
-fn of_one(limit: Limit, shape: &ShapeUse, sms: u32) -> String {
+fn of_one(view: &View<'_>, limit: Limit, shape: &ShapeUse, sms: u32) -> String {
     match limit {
         Limit::Registers => format!(
             "Use fewer than its {} registers a thread: a smaller tile, __launch_bounds__, or another variant of the kernel.",
             shape.registers
         ),
-        Limit::SharedMemory => format!(
-            "Use less than its {} bytes of shared memory a block: fewer stages or a smaller tile.",
-            shape.shared_bytes
-        ),
+        Limit::SharedMemory => fill(view.action("shared memory"), &[&shape.shared_bytes]),
         Limit::Grid => {
             let how = match shape.family {
                 Family::Gemm | Family::Gemv => "a larger batch, or a split of the inner dimension",
@@ -129,11 +126,8 @@ fn of_one(limit: Limit, shape: &ShapeUse, sms: u32) -> String {
             format!("Give it more than {} for {sms} multiprocessors: {how}.", counted(shape.blocks, "block"))
         }
         Limit::Blocks => format!("Use more than {} threads a block.", shape.threads),
-        Limit::Work => "More of its warps could run: most end at once or wait for a few that work long. Divide the work evenly over its threads.".to_owned(),
-        Limit::Warps => {
-            "The launch could fill the device, so its warps end unevenly or wait: look at what they stall on."
-                .to_owned()
-        }
+        Limit::Work => view.action("uneven work").to_owned(),
+        Limit::Warps => view.action("uneven warps").to_owned(),
     }
 }
 

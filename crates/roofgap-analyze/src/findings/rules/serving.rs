@@ -4,7 +4,7 @@
 
 use super::{LEAST_SMALL_GAP_PCT, words};
 use crate::engines::ServerGauges;
-use crate::findings::rule::{View, percent};
+use crate::findings::rule::{View, fill, percent};
 use crate::numbers::{count, time};
 use crate::result::{BatchRow, Confidence, Finding, RequestStats, Stage, StageKind, Steps};
 
@@ -74,7 +74,7 @@ pub fn starved_decode(view: &View<'_>) -> Option<Finding> {
         time(steps.mean_ns),
         time(decode.p50_ns)
     );
-    let action = view.program.advice().smaller_prompts;
+    let setting = view.program.advice().smaller_prompts;
     view.saves(&[
         ("steps with prompts", longer().sum()),
         ("as many decode steps at the median", -decode.p50_ns * longer().count() as i64),
@@ -84,7 +84,7 @@ pub fn starved_decode(view: &View<'_>) -> Option<Finding> {
     .with("decode_step_p50_ns", decode.p50_ns)
     .with("itl_p50_ns", serving.requests.itl_ns.map(|itl| itl.p50))
     .with("itl_p99_ns", itl_p99)
-    .finish(title, format!("{action} It costs time to first token; serving prefill on other GPUs does not."))
+    .finish(title, fill(view.action("smaller prompts"), &[&setting]))
 }
 
 /// Smallest ratio of the time between tokens to a step.
@@ -113,11 +113,7 @@ pub fn outside_steps(view: &View<'_>) -> Option<Finding> {
         "" => String::new(),
         more => format!(" {more}"),
     };
-    let action = format!(
-        "Look at the server around the model: processes that tokenise, format and stream answers, and the CPU cores they share with \
-         the engine.{more} A part of several tokens (a stream interval, speculative decoding) and prefill steps between those of \
-         decode look the same."
-    );
+    let action = fill(view.action("server"), &[&more]);
     view.saves(&[("time between tokens beyond a step, for each step", outside.saturating_mul(steps))])
         .with("itl_p50_ns", itl.p50)
         .with("itl_p99_ns", itl.p99)
@@ -157,13 +153,11 @@ pub fn small_batch(view: &View<'_>) -> Option<Finding> {
     };
     // Replicas share the requests, so that the number in flight says nothing of a single step.
     let in_flight = serving.in_flight().filter(|_| parallel("data").is_none_or(|parts| parts <= 1));
-    let more = "Serve more requests at once where the latency allows it: clients with more requests in flight, or fewer replicas.";
+    let more = view.action("more requests");
     let action = match in_flight {
         Some(flying) if flying >= HELD_BACK * batch => {
             let setting = view.program.advice().larger_batch;
-            format!(
-                "About {flying:.0} requests were in flight on average, so the engine held some back: try {setting}."
-            )
+            fill(view.action("held back"), &[&format!("{flying:.0}"), &setting])
         }
         Some(flying) => format!("About {flying:.0} requests were in flight on average. {more}"),
         None => more.to_owned(),
@@ -221,12 +215,7 @@ pub fn eager_batches(view: &View<'_>) -> Option<Finding> {
         .with("batch_sizes", eager.iter().map(|batch| batch.requests).collect::<Vec<u64>>())
         .with("largest_graph_batch", largest)
         .with("idle_ns", idle_ns)
-        .finish(
-            title,
-            format!(
-                "Capture graphs for these batch sizes: {setting}. Graphs take memory and time at the start."
-            ),
-        )
+        .finish(title, fill(view.action("batch sizes"), &[&setting]))
 }
 
 /// Used share from which on the cache is full.
@@ -269,10 +258,7 @@ pub fn kv_cache_full(view: &View<'_>) -> Option<Finding> {
     .with_number("requests_waiting", waiting)
     .with_number("requests_running", running)
     .with_number("usage_max_pct", peak.map(|peak| 100.0 * peak))
-    .finish(
-        parts.join("; "),
-        format!("Give the KV cache more room: {setting}. More GPUs or shorter contexts do the same."),
-    )
+    .finish(parts.join("; "), fill(view.action("larger cache"), &[&setting]))
 }
 
 /// A period of this many medians is a pause of the load, not a gap between steps.
@@ -308,10 +294,7 @@ pub fn between_steps(view: &View<'_>) -> Option<Finding> {
     let setting = view.program.advice().overlap;
     let doubt =
         if in_flight.is_some() { "" } else { " If no request was waiting, there is nothing to gain." };
-    let action = format!(
-        "Take the CPU off the path from step to step: {setting}; sampling on the GPU, fewer features a request (log probabilities, \
-         structured output), and CPU cores of its own for the engine.{doubt}"
-    );
+    let action = fill(view.action("step to step"), &[&setting]) + doubt;
     view.saves(&[("time between steps", stage.between_ns), ("pauses of the load", gap_ns - stage.between_ns)])
         .confidence(if in_flight.is_some() { Confidence::Measured } else { Confidence::Guessed })
         .with("between_ns", stage.between_ns)

@@ -45,9 +45,10 @@ pub fn long_tail(view: &View<'_>) -> Option<Finding> {
         Some(spike) => remedy(view, spike),
         None => format!("Look at {unit} {} in the timeline. {}", tail.slowest, view.action("no cause")),
     };
-    let first =
-        if tail.slowest == 1 { " It is the first, so a longer warm-up may be all it needs." } else { "" };
-    let action = format!("{action}{first}");
+    let action = match tail.slowest {
+        1 => format!("{action} {}", view.action("first step")),
+        _ => action,
+    };
     let slowest = (steady.unit == SteadyUnit::Step).then_some(tail.slowest);
     let beyond = ("time beyond what the work of the slow ones explains", tail.beyond_ns);
     FindingBuilder::new(view.rule, whole, view.roofs, &[beyond])
@@ -175,8 +176,6 @@ pub fn context_again(view: &View<'_>) -> Option<Finding> {
         time(last),
         count(compared as u64)
     );
-    let action = "Keep the keys and values of earlier positions (a KV cache: use_cache=True in transformers), so that a step reads \
-                  one token. The bound leaves each step the share of one position of its context.";
     view.saves(&[
         ("time of the stage", stage.elapsed_ns()),
         ("one position in each step", -(least_ns as i64)),
@@ -187,7 +186,7 @@ pub fn context_again(view: &View<'_>) -> Option<Finding> {
     .with("prompt_tokens", prompt)
     .with_number("mean_context_tokens", context)
     .with_number("share_by_context_pct", 100.0 * share.min(1.0))
-    .finish(title, action)
+    .finish(title, view.action("key cache"))
 }
 
 /// Returns the mean time of a prefill without its named parts, such as the vision encoder, ns.
@@ -273,17 +272,10 @@ pub fn watching(view: &View<'_>) -> Option<Finding> {
         overhead.ratio,
         overhead.tool
     );
-    let lighter = match overhead.tool {
-        Profiler::Native => {
-            "leave out copies (profiling.native.copies=false), or record graphs whole (profiling.native.graph=graph)"
-        }
-        _ => {
-            "the native collector (profiling.timeline=native), run.mode=light, or nsys with --trace=cuda,nvtx"
-        }
+    let action = match overhead.tool {
+        Profiler::Native => view.action("native collector"),
+        _ => view.action("lighter profiler"),
     };
-    let action = format!(
-        "Reduce the overhead: {lighter}. Trust kernel durations and counts; take gaps and wall time from the run without a profiler."
-    );
     let without_ns = (stage.wall_ns as f64 / overhead.ratio) as i64;
     view.saves(&[("wall time under the profiler", stage.wall_ns), ("without it", -without_ns)])
         .with("tool", overhead.tool.as_str())

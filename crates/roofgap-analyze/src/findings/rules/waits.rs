@@ -2,7 +2,7 @@
 
 use super::words::{self, is_dispatch};
 use crate::findings::evidence::PagingUse;
-use crate::findings::rule::{View, percent};
+use crate::findings::rule::{View, fill, percent};
 use crate::numbers::{count, size, time, times};
 use crate::result::{CopyKind, CopyRow, Finding, Stage, StageKind};
 use crate::timeline::LAUNCH_LATENCY_NS;
@@ -59,26 +59,16 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
             _ if view.program.generates => view.action("next token"),
             _ => view.action("next step"),
         };
-        format!(
-            "A step ends in one wait ({call}), and the GPU is idle for {} until the CPU has launched again. Do not wait: {early}; or \
-             shorten what the CPU does between the wait and the launch.",
-            time(each as i64)
-        )
+        fill(view.action("one wait"), &[&call, &time(each as i64), &early])
     } else if view.program.has_directives {
         view.action("end of constructs").to_owned()
     } else {
-        let what = match (view.program.is_plain(), view.program.generates) {
-            (true, _) => "",
-            (false, true) => {
-                ": .item(), .cpu(), .tolist(), nonzero, boolean indexing, or a stopping test for each token"
-            }
-            (false, false) => {
-                ": .item(), .cpu(), .tolist(), nonzero, boolean indexing, or a loss that is printed"
-            }
+        let find = match (view.program.is_plain(), view.program.generates) {
+            (true, _) => view.action("value read back"),
+            (false, true) => view.action("value of a token"),
+            (false, false) => view.action("value of a step"),
         };
-        format!(
-            "Find what waits or reads a value back ({call}){what}. Keep the value on the device, or read it once in several steps."
-        )
+        fill(find, &[&call])
     };
     draft.finish(title, action)
 }
