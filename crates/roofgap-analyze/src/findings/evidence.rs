@@ -372,16 +372,6 @@ impl ChainUse {
     }
 }
 
-/// Sums over the launches of a kernel in one shape.
-#[derive(Clone, Copy, Default)]
-struct ShapeSum {
-    calls: u64,
-    ns: Ns,
-    /// Time in which another kernel ran on the device too.
-    shared_ns: Ns,
-    shortest_ns: Ns,
-}
-
 /// Share of kernel time, in %, from which on it matters that kernels run at the same time.
 const LEAST_SHARED_PCT: Ns = 1;
 
@@ -481,7 +471,7 @@ impl Op {
 /// Collects the evidence of one stage. Operations come in the order of their start.
 #[derive(Default)]
 struct Collector {
-    shapes: Grouped<(NameId, ShapeId, u16), ShapeSum>,
+    shapes: Grouped<(NameId, ShapeId, u16), ShapeUse>,
     /// By position of the device.
     devices: Vec<DeviceTimes>,
     kernel_ns: Ns,
@@ -506,13 +496,13 @@ impl Collector {
     }
 
     /// Returns the sum of a kernel in its shape. A shape mostly has one kernel.
-    fn shape(&mut self, Op { name, shape, device, .. }: Op) -> &mut ShapeSum {
-        let at = self.shapes.position_near(shape.index(), (name, shape, device), ShapeSum::default);
+    fn shape(&mut self, Op { name, shape, device, .. }: Op) -> &mut ShapeUse {
+        let at = self.shapes.position_near(shape.index(), (name, shape, device), ShapeUse::default);
         &mut self.shapes.items[at]
     }
 
     /// Iterates over kernels in their shapes.
-    fn shapes(&self) -> impl Iterator<Item = ((NameId, ShapeId, u16), &ShapeSum)> {
+    fn shapes(&self) -> impl Iterator<Item = ((NameId, ShapeId, u16), &ShapeUse)> {
         self.shapes.positions.iter().map(|(key, at)| (*key, &self.shapes.items[*at]))
     }
 
@@ -525,7 +515,7 @@ impl Collector {
                 let shortest = if sum.calls == 0 { Ns::MAX } else { sum.shortest_ns };
                 sum.shortest_ns = shortest.min(end - start);
                 sum.calls += 1;
-                sum.ns += end - start;
+                sum.total_ns += end - start;
                 self.kernel_ns += end - start;
                 // The kernel that ends last began before this one, so both run until the first of them ends.
                 let times = self.device(device);
@@ -640,10 +630,10 @@ impl Collector {
         for ((name, shape, _), sum) in self.shapes().filter(|((.., on), _)| *on == device) {
             let at = |on: u16| self.shapes.positions.get(&(name, shape, on));
             let devices = self.computing().filter_map(|(on, ..)| Some(&self.shapes.items[*at(on)?]));
-            let (calls, ns) = devices.fold((0, 0), |(calls, ns), one| (calls + one.calls, ns + one.ns));
+            let (calls, ns) = devices.fold((0, 0), |(calls, ns), one| (calls + one.calls, ns + one.total_ns));
             let usual = sum.calls as f64 * ns as f64 / calls.max(1) as f64;
-            each.push((sum.ns as f64, sum.ns as f64 / usual));
-            own_ns += sum.ns as f64;
+            each.push((sum.total_ns as f64, sum.total_ns as f64 / usual));
+            own_ns += sum.total_ns as f64;
             usual_ns += usual;
         }
         let ratio = own_ns / usual_ns;
@@ -703,10 +693,7 @@ impl Collector {
                     threads: threads_of(shape.block),
                     registers: shape.registers,
                     shared_bytes: shape.static_shared.saturating_add(shape.dynamic_shared),
-                    calls: sum.calls,
-                    total_ns: sum.ns,
-                    shared_ns: sum.shared_ns,
-                    shortest_ns: sum.shortest_ns,
+                    ..sum.clone()
                 }
             })
             .collect();
