@@ -390,8 +390,8 @@ impl CopyLinks {
         });
         let peer = match facts.nvlink_gbs {
             // One of the two directions.
-            Some(both) if both > 0.0 => {
-                Some(LinkPeak { name: "NVLink".to_owned(), bytes_per_s: both * 1e9 / 2.0 })
+            Some(gbs) if gbs > 0.0 => {
+                Some(LinkPeak { name: "NVLink".to_owned(), bytes_per_s: gbs * 1e9 / 2.0 })
             }
             Some(_) => host.clone(),
             None => None,

@@ -89,14 +89,11 @@ pub fn kinds_in(trace: &Trace, gaps: Vec<HostGap>) -> Vec<(HostKind, Ns, String)
         return Vec::new();
     }
     let join = HostJoin::of_gaps(trace, gaps.into_iter().map(|gap| (0, gap)).collect(), 1);
-    let mut kinds: Vec<(HostKind, Ns, String)> = Vec::new();
+    let mut kinds: Grouped<HostKind, (HostKind, Ns, String)> = Grouped::default();
     for row in join.functions(0).0 {
-        match kinds.iter_mut().find(|known| known.0 == row.kind) {
-            Some(known) => known.1 += row.self_ns,
-            None => kinds.push((row.kind, row.self_ns, row.spoken())),
-        }
+        kinds.entry(row.kind, || (row.kind, 0, row.spoken())).1 += row.self_ns;
     }
-    kinds
+    kinds.items
 }
 
 impl<'t> HostJoin<'t> {
