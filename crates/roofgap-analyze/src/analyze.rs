@@ -1,6 +1,6 @@
 //! The analysis of a trace, in steps. Each step takes the result of the one before it.
 //!
-//! [`Attributed`] says what belongs to what, [`timed`] measures the times, [`add_work`] puts the work of the model in these times, and
+//! [`Case`] says what belongs to what, [`timed`] measures the times, [`add_work`] puts the work of the model in these times, and
 //! [`add_counters`] the hardware counters beside them; findings are about all of it.
 
 use crate::attribution::{Contexts, Launches, NO_CALL, calls_with_work, operator_table, range_table};
@@ -80,12 +80,11 @@ pub struct Analyzed {
 
 /// Analyses a trace.
 pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
-    let inputs = Inputs::of(trace, options);
-    let mut attributed = Attributed::of(trace, options);
-    let (mut analysis, evidence) = timed(&inputs, &attributed);
-    let (gpu, model) = add_work(&mut analysis, &inputs, &attributed.index);
-    let (joined, alone) = add_counters(&mut analysis, &inputs, &attributed.index, gpu.as_ref());
-    mark_missing_work(&mut analysis, trace, &attributed);
+    let mut case = Case::new(trace, options);
+    let (mut analysis, evidence) = timed(&case);
+    let (gpu, model) = add_work(&mut analysis, &case);
+    let (joined, alone) = add_counters(&mut analysis, &case, gpu.as_ref());
+    mark_missing_work(&mut analysis, &case);
     analysis.stages.iter_mut().for_each(Stage::share_with_warm);
     let rules = findings::Inputs {
         analysis: &analysis,
@@ -105,14 +104,15 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     if let Some(workload) = &options.workload {
         knobs::attach(&mut analysis, workload, model.as_ref());
     }
-    attributed.losses.merge(&joined.losses);
-    analysis.losses = loss_rows(&attributed.losses);
+    case.losses.merge(&joined.losses);
+    analysis.losses = loss_rows(&case.losses);
     checks::declare(&mut analysis);
     reword_analysis(&mut analysis);
-    Analyzed { analysis, stages: attributed.index }
+    Analyzed { analysis, stages: case.index }
 }
-/// What is analysed.
-struct Inputs<'a> {
+
+/// What is analysed, and what belongs to what in it: GPU operations to calls, calls to ranges, ranges to stages.
+struct Case<'a> {
     trace: &'a Trace,
     options: &'a Options,
     /// The program's own account.
@@ -123,10 +123,18 @@ struct Inputs<'a> {
     counter_devices: Vec<Device>,
     /// Origin of the kernels.
     from: KernelOrigin,
+    index: StageIndex,
+    activity: Activity,
+    host: HostWork,
+    /// Steps of each stage.
+    periods: Vec<StepPeriods>,
+    /// Stages that were requested and do not occur.
+    absent: Vec<AbsentStage>,
+    losses: Losses,
 }
 
-impl<'a> Inputs<'a> {
-    fn of(trace: &'a Trace, options: &'a Options) -> Self {
+impl<'a> Case<'a> {
+    fn new(trace: &'a Trace, options: &'a Options) -> Self {
         let counters = counters::merge(&options.counters);
         // Without kernels in the timeline they come from a summary table, or from the launches that ncu measured.
         let from = match (trace.ops.is_empty(), trace.kernel_totals.is_empty(), counters.is_empty()) {
@@ -135,7 +143,39 @@ impl<'a> Inputs<'a> {
             _ => KernelOrigin::Timeline,
         };
         let counter_devices = counters::alone::devices(&counters);
-        Self { trace, options, program: options.account.as_ref(), counters, counter_devices, from }
+        let mut losses = trace.losses.clone();
+        let launches = Launches::join(trace, &mut losses);
+        let contexts = Contexts::build(trace, &launches.call_of_op);
+        let (mut index, absent) = StageIndex::build(trace, launches, contexts, &options.stages);
+        let activity = Activity::of(trace);
+        index.leave_out_early(trace, &activity);
+        let host = HostWork::of(trace, &index);
+        let measure = |stage| StepPeriods::measure(trace, &index, &activity, stage);
+        let periods: Vec<StepPeriods> = (0..index.len()).map(measure).collect();
+        for (stage, periods) in periods.iter().enumerate() {
+            if let Some(cold) = find_cold(trace, &index, &host, stage, periods) {
+                index.add_warm(trace, stage, cold);
+            }
+        }
+        Self {
+            trace,
+            options,
+            program: options.account.as_ref(),
+            counters,
+            counter_devices,
+            from,
+            index,
+            activity,
+            host,
+            periods,
+            absent,
+            losses,
+        }
+    }
+
+    fn meter<'m>(&'m self, copies: &'m CopyMeter<'m>, members: &'m [Vec<u32>]) -> StageMeter<'m> {
+        let Self { trace, index, activity, host, periods, .. } = self;
+        StageMeter { trace, index, activity, host, copies, members, periods }
     }
 
     /// Builds the table of kernels.
@@ -163,13 +203,14 @@ impl<'a> Inputs<'a> {
     }
 
     /// Returns the model that the user named, else that of the program's account.
-    fn model(&self) -> Result<Architecture, String> {
+    fn model(&self) -> Result<Architecture, NotKnown> {
         let config = self.program.and_then(|program| program.model.as_ref()?.config.as_ref());
         match (&self.options.model, config) {
             (Some(model), _) => Ok(model.clone()),
-            (None, Some(config)) => Architecture::from_config(config)
-                .map_err(|why| format!("the model configuration of the program is not supported: {why}")),
-            (None, None) => Err("the model is unknown; name it with --model NAME|config.json".to_owned()),
+            (None, Some(config)) => Architecture::from_config(config).map_err(|why| {
+                format!("the model configuration of the program is not supported: {why}").into()
+            }),
+            (None, None) => Err("the model is unknown; name it with --model NAME|config.json".into()),
         }
         .map(|model| match self.options.dtype {
             Some(dtype) => model.with_dtype(dtype),
@@ -178,65 +219,32 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// What belongs to what: GPU operations to calls, calls to ranges, ranges to stages.
-struct Attributed {
-    index: StageIndex,
-    activity: Activity,
-    host: HostWork,
-    /// Steps of each stage.
-    periods: Vec<StepPeriods>,
-    /// Stages that were requested and do not occur.
-    absent: Vec<AbsentStage>,
-    losses: Losses,
-}
-
-impl Attributed {
-    fn of(trace: &Trace, options: &Options) -> Self {
-        let mut losses = trace.losses.clone();
-        let launches = Launches::join(trace, &mut losses);
-        let contexts = Contexts::build(trace, &launches.call_of_op);
-        let (mut index, absent) = StageIndex::build(trace, launches, contexts, &options.stages);
-        let activity = Activity::of(trace);
-        index.leave_out_early(trace, &activity);
-        let host = HostWork::of(trace, &index);
-        let measure = |stage| StepPeriods::measure(trace, &index, &activity, stage);
-        let periods: Vec<StepPeriods> = (0..index.len()).map(measure).collect();
-        for (stage, periods) in periods.iter().enumerate() {
-            if let Some(cold) = find_cold(trace, &index, &host, stage, periods) {
-                index.add_warm(trace, stage, cold);
-            }
-        }
-        Self { index, activity, host, periods, absent, losses }
-    }
-}
-
 /// Measures all that the times of a capture tell, with the evidence for findings by stage.
-fn timed(inputs: &Inputs<'_>, attributed: &Attributed) -> (Analysis, Vec<StageEvidence>) {
-    let (trace, index, program) = (inputs.trace, &attributed.index, inputs.program);
-    let limits = inputs.options.limits;
-    let Attributed { activity, host, periods, .. } = attributed;
+fn timed(case: &Case<'_>) -> (Analysis, Vec<StageEvidence>) {
+    let Case { trace, options, program, index, .. } = case;
+    let limits = options.limits;
     let copies = CopyMeter::new(trace, limits);
     let members = index.members();
-    let meter = StageMeter { trace, index, activity, host, copies: &copies, members: &members, periods };
+    let meter = case.meter(&copies, &members);
     // The two sides take about the same time.
     let (
         (kernels, measured),
         (mut evidence, (operators, no_operators), (layers, no_layer), ranges, recorded),
-    ) = both(
+    ) = in_parallel(
         || {
             let mut naming = Naming::of_trace(trace);
-            (inputs.kernels(&mut naming), meter.stages(&mut naming))
+            (case.kernels(&mut naming), meter.stages(&mut naming))
         },
         || {
             let (ranges, recorded) = (range_table(trace, index), communication::recorded(trace, index));
             let evidence = findings::evidence(trace, index, &members);
-            (evidence, operators(inputs, index), layers::table(trace, index), ranges, recorded)
+            (evidence, operators(case), layers::table(trace, index), ranges, recorded)
         },
     );
     let (mut stages, gaps): (Vec<Stage>, Vec<LaunchGaps>) = measured.into_iter().unzip();
     host::attach(&mut stages, &meter);
     for (at, (evidence, gaps)) in evidence.iter_mut().zip(&gaps).enumerate() {
-        evidence.longest_launch_gap = launch_gap(trace, gaps.longest_ns, gaps.longest_before);
+        evidence.longest_launch_gap = launch_gap(trace, gaps.longest);
         evidence.other_work = other_work(trace, index, gaps);
         if let Some(stage) = stages.get_mut(at) {
             let tail = stage.warm().steady.as_ref().and_then(|steady| steady.tail);
@@ -251,16 +259,15 @@ fn timed(inputs: &Inputs<'_>, attributed: &Attributed) -> (Analysis, Vec<StageEv
     let of_timeline = stages.iter().all(|stage| stage.from == StageOrigin::Timeline);
     let graphs = graph_table(trace, 0..trace.ops.len());
     let copies = copies.table(0..trace.ops.len());
-    let absent =
-        attributed.absent.iter().map(|stage| Reason::new(About::Stage(stage.name.clone()), &*stage.why));
-    let reasons = kernels_reason(inputs, &kernels, &graphs).into_iter().chain(absent);
-    let no_stages = (no_own_stages && of_timeline).then(|| Reason::new(About::Stages, no_stages(inputs)));
+    let absent = case.absent.iter().map(|stage| Reason::new(About::Stage(stage.name.clone()), &*stage.why));
+    let reasons = kernels_reason(case, &kernels, &graphs).into_iter().chain(absent);
+    let no_stages = (no_own_stages && of_timeline).then(|| Reason::new(About::Stages, no_stages(case)));
     let more = [no_stages, phases_reason(index), forward_reason(index), no_operators, no_layer];
     let mut analysis = Analysis {
         schema: SCHEMA.into(),
         sources: sources(trace),
-        devices: inputs.devices().into_iter().map(device_info).collect(),
-        totals: totals(inputs, index, activity, (&kernels, &copies)),
+        devices: case.devices().into_iter().map(device_info).collect(),
+        totals: totals(case, &kernels, &copies),
         coverage: coverage(trace, &stages),
         stages,
         kernels,
@@ -268,8 +275,8 @@ fn timed(inputs: &Inputs<'_>, attributed: &Attributed) -> (Analysis, Vec<StageEv
         layers,
         ranges,
         communication: communication::table(trace, &recorded, limits),
-        overhead: inputs.options.overhead.clone(),
-        engine: engine(trace, index, program),
+        overhead: options.overhead.clone(),
+        engine: engine(case),
         startup: program.map(account::startup).unwrap_or_default(),
         requests: program.and_then(|account| account.requests.clone()),
         copies,
@@ -278,41 +285,37 @@ fn timed(inputs: &Inputs<'_>, attributed: &Attributed) -> (Analysis, Vec<StageEv
         reasons: reasons.chain(more.into_iter().flatten()).collect(),
         ..Analysis::default()
     };
-    add_serving(&mut analysis, inputs, index, activity);
+    add_serving(&mut analysis, case);
     analysis.ranks = ranks::of_capture(trace, &analysis, None).into_iter().collect();
     add_own_cost(&mut analysis, index);
-    add_stated(&mut analysis, &inputs.options.unprofiled);
+    add_stated(&mut analysis, &options.unprofiled);
     add_limits(&mut analysis);
-    add_corrected(&mut analysis, inputs, index);
+    add_corrected(&mut analysis, case);
     (analysis, evidence)
 }
 
 /// Adds the work of the model in the times that were measured, clocks and energy. Returns the GPU and the model, where they are known.
-fn add_work(
-    analysis: &mut Analysis,
-    inputs: &Inputs<'_>,
-    index: &StageIndex,
-) -> (Option<GpuFacts>, Option<Architecture>) {
-    let (trace, options, program) = (inputs.trace, inputs.options, inputs.program);
-    let gpu = GpuFacts::of_run(inputs.devices().first().copied(), program, options.limits);
+fn add_work(analysis: &mut Analysis, case: &Case<'_>) -> (Option<GpuFacts>, Option<Architecture>) {
+    let Case { trace, options, program, index, .. } = case;
+    let gpu = GpuFacts::of_run(case.devices().first().copied(), *program, options.limits);
     let (tensor, expert) = (options.tensor_parallel, options.expert_parallel);
     let replicas = expert.unwrap_or(1) / tensor.unwrap_or(1);
-    let model = inputs.model().map(|model| model.with_replicas(replicas));
+    let model = case.model().map(|model| model.with_replicas(replicas));
     // What the user states wins.
     let tokens = options.tokens.or(program.and_then(|program| program.tokens).unwrap_or_default());
     let dtype_of_program = || program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
     add_rates(analysis, &tokens);
     let facts = WorkFacts {
-        model: model.as_ref().map_err(String::as_str),
+        model: &model,
         gpu: gpu.as_ref().map_err(|why| *why),
         tokens: &tokens,
         dtype: options.dtype.or_else(dtype_of_program),
-        share: &ranks::model_share(trace, program, tensor.or(expert.map(|_| 1))),
+        share: &ranks::model_share(trace, *program, tensor.or(expert.map(|_| 1))),
         index,
     };
     facts.add_utilisation(analysis);
     let (gpu, model) = (gpu.ok(), model.ok());
-    let baseline = vitals::Baseline { vitals: &options.baseline_vitals, account: program };
+    let baseline = vitals::Baseline { vitals: &options.baseline_vitals, account: *program };
     vitals::attach(analysis, trace, index, gpu.as_ref(), &baseline);
     let served = analysis.stages.iter().filter(|stage| stage.requests.is_some());
     let joules =
@@ -321,20 +324,20 @@ fn add_work(
     if let Some((receipts, joules)) = receipts.zip(joules) {
         serving::add_energy(receipts, joules);
     }
-    analysis.workload = account::workload(program, options.model_name.as_deref(), model.as_ref(), &tokens);
+    analysis.workload = account::workload(*program, options.model_name.as_deref(), model.as_ref(), &tokens);
     (gpu, model)
 }
 
 /// Marks the stages of a trace that lacks the GPU work of a tenth or more of the launches and copies, over a tenth of its time or more.
-fn mark_missing_work(analysis: &mut Analysis, trace: &Trace, attributed: &Attributed) {
-    let missing = attributed.losses.count(LossKind::LaunchNoKernel);
+fn mark_missing_work(analysis: &mut Analysis, case: &Case<'_>) {
+    let (trace, missing) = (case.trace, case.losses.count(LossKind::LaunchNoKernel));
     let launches = [CallClass::Launch, CallClass::GraphLaunch];
     let calls = || trace.calls.class.iter().zip(&trace.calls.start).enumerate();
     let all =
         calls().filter(|(_, (class, _))| launches.contains(class) || **class == CallClass::Copy).count();
     let many = missing > 0 && missing.saturating_mul(10) >= all as u64;
     // What comes before the first of them is known.
-    let has_work = calls_with_work(trace, &attributed.index.launches().call_of_op);
+    let has_work = calls_with_work(trace, &case.index.launches().call_of_op);
     let without = calls().filter(|(call, (class, _))| launches.contains(class) && !has_work[*call]);
     let first = without.map(|(_, (_, start))| *start).min();
     let lasts = first.zip(trace.span()).is_some_and(|(first, (from, to))| 10 * (to - first) >= to - from);
@@ -347,26 +350,26 @@ fn mark_missing_work(analysis: &mut Analysis, trace: &Trace, attributed: &Attrib
 /// too where there is no timeline.
 fn add_counters(
     analysis: &mut Analysis,
-    inputs: &Inputs<'_>,
-    index: &StageIndex,
+    case: &Case<'_>,
     gpu: Option<&GpuFacts>,
 ) -> (Joined, Option<MeasuredLaunches>) {
-    let (trace, stages) = (inputs.trace, &inputs.options.stages);
+    let Case { trace, index, counters, .. } = case;
+    let stages = &case.options.stages;
     let (mut joined, mut timeline, mut alone) = (Joined::default(), Timeline::default(), None);
-    if inputs.counters.is_empty() && trace.sampled.is_empty() {
+    if counters.is_empty() && trace.sampled.is_empty() {
         analysis.reasons.push(Reason::new(About::Counters, "no counters were given"));
     } else {
         timeline = Timeline::of_stages(trace, index);
-        joined = counters::join(&inputs.counters, &timeline, stages, gpu);
+        joined = counters::join(counters, &timeline, stages, gpu);
         counters::add_sampled(&mut joined, trace, index, analysis, gpu);
         joined.sort(stages);
         analysis.counters = joined.rows();
-        analysis.ncu_rules = counters::rules(&inputs.counters);
+        analysis.ncu_rules = counters::rules(counters);
     }
-    let roofs = if inputs.from == KernelOrigin::Counters {
+    let roofs = if case.from == KernelOrigin::Counters {
         counters::alone::attach(&mut analysis.kernels, &joined);
         let kernels = &analysis.kernels;
-        alone = MeasuredLaunches::of(&inputs.counters, &joined, kernels, &inputs.counter_devices);
+        alone = MeasuredLaunches::from_counters(counters, &joined, kernels, &case.counter_devices);
         gpu.map(|gpu| counters::roofs_alone(&joined, kernels, gpu))
     } else {
         counters::attach(&mut analysis.kernels, &joined, None);
@@ -463,25 +466,25 @@ fn add_stated(analysis: &mut Analysis, unprofiled: &[(String, Ns)]) {
 
 /// Adds the limit of each stage, and its time without the profiler where an unprofiled run was measured beside the profiled one.
 fn add_limits(analysis: &mut Analysis) {
-    let ratio = |row: &Overhead| (row.stage.clone(), row.ratio);
-    let overhead: Vec<(String, f64)> = analysis.timeline_overhead().map(ratio).collect();
+    let overhead: Vec<Overhead> = analysis.timeline_overhead().cloned().collect();
     for stage in &mut analysis.stages {
         stage.limit = Some(verdict(stage).label);
-        let row = overhead.iter().find(|(name, ratio)| *name == stage.name && *ratio > 0.0);
-        if let (Some(steady), Some((_, ratio))) = (&mut stage.steady, row) {
-            steady.unprofiled_ns = Some((steady.time_ns as f64 / ratio).round() as Ns);
+        let row = overhead.iter().find(|row| row.stage == stage.name && row.ratio > 0.0);
+        if let (Some(steady), Some(row)) = (&mut stage.steady, row) {
+            steady.unprofiled_ns = Some((steady.time_ns as f64 / row.ratio).round() as Ns);
         }
         stage.share_with_warm();
     }
 }
 
 /// Adds the stages without the profiler that recorded them, or the reason why that is not known.
-fn add_corrected(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageIndex) {
-    if inputs.trace.ops.is_empty() || index.is_empty() {
+fn add_corrected(analysis: &mut Analysis, case: &Case<'_>) {
+    let Case { trace, options, index, .. } = case;
+    if trace.ops.is_empty() || index.is_empty() {
         return;
     }
-    if !inputs.trace.profiler.is_empty() {
-        let profiler = IntervalSet::of(inputs.trace.profiler.clone());
+    if !trace.profiler.is_empty() {
+        let profiler = IntervalSet::of(trace.profiler.clone());
         for (at, stage) in analysis.stages.iter_mut().enumerate().take(index.len()) {
             let instances = index.spans(at).instances.iter();
             let inside = instances.map(|span| profiler.overlap(span.start, span.end)).sum();
@@ -494,12 +497,12 @@ fn add_corrected(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageInde
         return analysis.reasons.push(Reason::new(About::Other("stages.corrected".into()), why));
     }
     let measure = |trace: &Trace| {
-        let Attributed { index, activity, host, periods, .. } = &Attributed::of(trace, inputs.options);
-        let (copies, members) = (&CopyMeter::new(trace, inputs.options.limits), &index.members());
-        let measured = StageMeter { trace, index, activity, host, copies, members, periods };
-        measured.stages(&mut Naming::of_trace(trace)).into_iter().map(|(stage, _)| stage).collect()
+        let case = Case::new(trace, options);
+        let (copies, members) = (CopyMeter::new(trace, options.limits), case.index.members());
+        let measured = case.meter(&copies, &members).stages(&mut Naming::of_trace(trace));
+        measured.into_iter().map(|(stage, _)| stage).collect()
     };
-    let replay = Replay::new(inputs.trace, &index.launches().call_of_op);
+    let replay = Replay::new(trace, &index.launches().call_of_op);
     for (at, stage) in analysis.stages.iter_mut().enumerate() {
         let cost = overhead.iter().find(|row| row.stage == stage.name);
         match correct(&replay, index, (at, stage), cost, measure) {
@@ -513,7 +516,7 @@ fn add_corrected(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageInde
 }
 
 /// Describes a gap of a stage by the operation that ended it.
-fn launch_gap(trace: &Trace, ns: Ns, before: Option<usize>) -> Option<LaunchGap> {
+fn launch_gap(trace: &Trace, (ns, before): (Ns, Option<usize>)) -> Option<LaunchGap> {
     let op = before?;
     let name = trace.names.get(*trace.ops.name.get(op)?).to_owned();
     Some(LaunchGap { ns, kind: *trace.ops.kind.get(op)?, name })
@@ -523,7 +526,7 @@ fn launch_gap(trace: &Trace, ns: Ns, before: Option<usize>) -> Option<LaunchGap>
 /// longest, where it is about that gap.
 fn other_work(trace: &Trace, index: &StageIndex, gaps: &LaunchGaps) -> Option<OtherWork> {
     let (ns, before) = gaps.host_longest;
-    let longest = launch_gap(trace, ns, before)?;
+    let longest = launch_gap(trace, gaps.host_longest)?;
     let call = index.call_of_op(before?) as usize;
     let (Some(start), Some(thread)) = (trace.calls.start.get(call), trace.calls.thread.get(call)) else {
         return Some(OtherWork { longest, managed_ns: gaps.managed_ns, within: None });
@@ -543,11 +546,11 @@ fn other_work(trace: &Trace, index: &StageIndex, gaps: &LaunchGaps) -> Option<Ot
 }
 
 /// Adds the steps of an engine together. Times of single requests are used here and are not part of the result.
-fn add_serving(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageIndex, activity: &Activity) {
+fn add_serving(analysis: &mut Analysis, case: &Case<'_>) {
     let parallelism = analysis.engine.as_ref().and_then(|engine| engine.parallelism.as_ref());
     let replicas = parallelism.and_then(|ways| ways.get("data").copied());
-    let sent = inputs.options.recorded_requests.as_ref().or(analysis.requests.as_ref());
-    let (serving, reasons) = serving::measure(inputs.trace, index, activity, replicas, sent);
+    let sent = case.options.recorded_requests.as_ref().or(analysis.requests.as_ref());
+    let (serving, reasons) = serving::measure(case.trace, &case.index, &case.activity, replicas, sent);
     analysis.serving = serving;
     analysis.reasons.extend(reasons);
     if let Some(requests) = &mut analysis.requests {
@@ -555,8 +558,8 @@ fn add_serving(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageIndex,
     }
 }
 
-/// Runs both, the second on a thread of its own.
-fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send) -> (A, B) {
+/// Runs two functions, the second on a thread of its own.
+fn in_parallel<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send) -> (A, B) {
     std::thread::scope(|scope| {
         let second = scope.spawn(second);
         let first = first();
@@ -566,10 +569,10 @@ fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send
 }
 
 /// Explains why there are no kernels, or what the times of measured launches are.
-fn kernels_reason(inputs: &Inputs<'_>, kernels: &[Kernel], graphs: &[GraphRow]) -> Option<Reason> {
+fn kernels_reason(case: &Case<'_>, kernels: &[Kernel], graphs: &[GraphRow]) -> Option<Reason> {
     let in_kernels: i64 = kernels.iter().map(|kernel| kernel.total_ns).sum();
     let (launches, in_graphs) = GraphRow::sum(graphs);
-    let why: Cow<'_, str> = match (inputs.from, kernels.is_empty()) {
+    let why: Cow<'_, str> = match (case.from, kernels.is_empty()) {
         (KernelOrigin::Counters, false) => {
             "the times are those of single launches as ncu measured them, not of a run of the program".into()
         }
@@ -582,7 +585,7 @@ fn kernels_reason(inputs: &Inputs<'_>, kernels: &[Kernel], graphs: &[GraphRow]) 
             count(launches)
         )
         .into(),
-        (_, true) => format!("the capture holds no kernels: {}", no_kernels(inputs.trace)).into(),
+        (_, true) => format!("the capture holds no kernels: {}", no_kernels(case.trace)).into(),
         (_, false) => return None,
     };
     Some(Reason::new(About::Kernels, why))
@@ -627,14 +630,14 @@ fn cuda_failed(losses: &Losses) -> Option<&str> {
     WORDS.iter().find_map(|word| texts().find(|text| text.contains(word)))
 }
 /// Explains why there are no stages.
-fn no_stages(inputs: &Inputs<'_>) -> String {
-    let why = match (inputs.from, inputs.trace.ranges.rows.is_empty()) {
+fn no_stages(case: &Case<'_>) -> String {
+    let why = match (case.from, case.trace.ranges.rows.is_empty()) {
         (KernelOrigin::Summary, _) => "a summary table has no ranges",
         (KernelOrigin::Counters, true) => {
             "ncu measures single launches and records no timeline; add an nsys, PyTorch or native capture of the same program"
         }
         (_, true) => {
-            let first = inputs.trace.sources.first();
+            let first = case.trace.sources.first();
             let format = first.map_or(SourceFormat::NsysSqlite, |source| source.format);
             return format!("the capture has no ranges; {}", format.facts().stages_advice);
         }
@@ -644,7 +647,8 @@ fn no_stages(inputs: &Inputs<'_>) -> String {
 }
 
 /// Describes the serving engine: by the names of its steps, else by the account of the program.
-fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Option<EngineInfo> {
+fn engine(case: &Case<'_>) -> Option<EngineInfo> {
+    let Case { trace, index, program, .. } = case;
     let stated = program.and_then(|account| account.engine.as_ref());
     let stated_name = stated.and_then(|engine| engine.name.as_deref());
     let timeline = trace.sources.iter().find(|source| source.format.is_timeline());
@@ -736,15 +740,15 @@ fn loss_messages(losses: &Losses, kind: LossKind) -> Vec<LossMessage> {
 }
 
 /// Takes the operators of the options, of the trace or of the program's account; without any, of the ranges.
-fn operators(inputs: &Inputs<'_>, index: &StageIndex) -> (Vec<Operator>, Option<Reason>) {
-    let trace = inputs.trace;
-    if let Some(operators) = inputs.options.operators.as_ref().filter(|o| !o.is_empty()) {
+fn operators(case: &Case<'_>) -> (Vec<Operator>, Option<Reason>) {
+    let trace = case.trace;
+    if let Some(operators) = case.options.operators.as_ref().filter(|o| !o.is_empty()) {
         return (operators.clone(), None);
     }
-    let timed = inputs.program.filter(|program| trace.cpu_ops.is_empty() && !program.operators.is_empty());
+    let timed = case.program.filter(|program| trace.cpu_ops.is_empty() && !program.operators.is_empty());
     let operators = match timed {
         Some(program) => account::operators(program),
-        None => operator_table(trace, &index.launches().call_of_op),
+        None => operator_table(trace, &case.index.launches().call_of_op),
     };
     let why = if timed.is_some() {
         Some("as the program itself timed them")
@@ -758,24 +762,19 @@ fn operators(inputs: &Inputs<'_>, index: &StageIndex) -> (Vec<Operator>, Option<
     (operators, why.map(|why| Reason::new(About::Operators, why)))
 }
 
-fn totals(
-    inputs: &Inputs<'_>,
-    index: &StageIndex,
-    activity: &Activity,
-    (kernels, copies): (&[Kernel], &[CopyRow]),
-) -> Totals {
-    let ops = &inputs.trace.ops;
+fn totals(case: &Case<'_>, kernels: &[Kernel], copies: &[CopyRow]) -> Totals {
+    let ops = &case.trace.ops;
     let sets = ops.kind.iter().enumerate().filter(|(_, kind)| **kind == OpKind::Set);
     // Without any operation it is not known whether the GPU was recorded at all.
     let known = !ops.is_empty();
     Totals {
         kernel_count: kernels.iter().map(|k| k.calls).sum(),
         kernel_ns: kernels.iter().map(|k| k.total_ns).sum(),
-        busy_ns: known.then(|| activity.busy_ns()),
+        busy_ns: known.then(|| case.activity.busy_ns()),
         memcpy_ns: known.then(|| copies.iter().map(|row| row.total_ns).sum()),
         memset_ns: known.then(|| sets.map(|(op, _)| ops.duration(op)).sum()),
-        unattributed_count: index.launches().call_of_op.iter().filter(|c| **c == NO_CALL).count() as u64,
-        from: inputs.from,
+        unattributed_count: case.index.launches().call_of_op.iter().filter(|c| **c == NO_CALL).count() as u64,
+        from: case.from,
     }
 }
 
@@ -788,12 +787,12 @@ mod tests {
         let kernel = |total_ns| Kernel { total_ns, ..Kernel::default() };
         let graph = GraphRow { launches: 1_200, total_ns: 999, ..GraphRow::default() };
         let (trace, options) = (Trace::default(), Options::default());
-        let inputs = Inputs::of(&trace, &options);
+        let case = Case::new(&trace, &options);
         let graphs = [graph];
-        let why = kernels_reason(&inputs, &[kernel(1)], &graphs).unwrap().why;
+        let why = kernels_reason(&case, &[kernel(1)], &graphs).unwrap().why;
         assert!(why.starts_with("most of the GPU work was recorded as 1,200 launches"), "{why}");
         assert!(why.contains("--cuda-graph-trace=node"), "{why}");
-        assert_eq!(kernels_reason(&inputs, &[kernel(2_000)], &graphs), None);
-        assert_eq!(kernels_reason(&inputs, &[kernel(1)], &[]), None);
+        assert_eq!(kernels_reason(&case, &[kernel(2_000)], &graphs), None);
+        assert_eq!(kernels_reason(&case, &[kernel(1)], &[]), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Tokens per second, time per token and time to first token.
 
 use crate::model::{Tokens, unknown_tokens};
-use crate::result::{About, Analysis, PerRun, Reason, Stage, StageKind};
+use crate::result::{About, Analysis, NotKnown, PerRun, Reason, Stage, StageKind};
 use crate::timeline::divide;
 
 /// Adds tokens per second and time per token to the stages, and the numbers of one run. `tokens` are those of a run, from the
@@ -33,7 +33,7 @@ pub fn add_rates(analysis: &mut Analysis, tokens: &Tokens) {
 ///
 /// # Errors
 /// Says why its tokens are not known.
-fn add_rate(stage: &mut Stage, tokens: &Tokens) -> Result<(), String> {
+fn add_rate(stage: &mut Stage, tokens: &Tokens) -> Result<(), NotKnown> {
     // The steps of an engine name their tokens.
     if stage.tokens.is_none()
         && let Some(count) = processed(stage, tokens).transpose()?
@@ -47,7 +47,7 @@ fn add_rate(stage: &mut Stage, tokens: &Tokens) -> Result<(), String> {
 }
 
 /// Counts the tokens that a stage processed in all instances; `None` for a stage that is neither prefill nor decode.
-fn processed(stage: &Stage, tokens: &Tokens) -> Option<Result<u64, String>> {
+fn processed(stage: &Stage, tokens: &Tokens) -> Option<Result<u64, NotKnown>> {
     let batch = tokens.batch.unwrap_or(1);
     let of_each = |count: u64| count.saturating_mul(batch).saturating_mul(stage.instances);
     let stated = tokens.prompt.or(tokens.generated).or(tokens.batch).is_some();
@@ -59,7 +59,7 @@ fn processed(stage: &Stage, tokens: &Tokens) -> Option<Result<u64, String>> {
         (StageKind::Decode, None) => (tokens.generated.map(of_each), "generated tokens"),
         _ => return None,
     };
-    Some(count.filter(|count| *count > 0).ok_or_else(|| unknown_tokens(what)))
+    Some(count.filter(|count| *count > 0).ok_or_else(|| unknown_tokens(what).into()))
 }
 
 /// Returns the numbers of one run, and why there is no time to first token.

@@ -180,7 +180,7 @@ pub fn add_modelled(sums: &mut RoofSums, trace: &Trace, index: &StageIndex, gpu:
         let stage = index.stage_of_op(row);
         let key = (stage, trace.ops.name[row], (op.name, op.dims, op.types));
         let launches = groups.entry(key).or_insert_with(|| {
-            let work = OperatorWork::of(text(op.name), text(op.dims), text(op.types))?;
+            let work = OperatorWork::from_shapes(text(op.name), text(op.dims), text(op.types))?;
             let each_ns = gpu.roof_ns(work.flops, work.bytes, gpu.peak(work.dtype))?;
             Some((each_ns, RoofTime { total_ns: 0, roof_ns: 0.0, source: RoofSource::Modelled }))
         });
@@ -242,7 +242,7 @@ pub struct OperatorWork {
 
 impl OperatorWork {
     /// Returns the work of an operator; `None` where name, shapes or types do not tell it.
-    pub fn of(operator: &str, dims: &str, types: &str) -> Option<Self> {
+    pub fn from_shapes(operator: &str, dims: &str, types: &str) -> Option<Self> {
         let dims: Vec<Vec<u64>> =
             serde_json::from_str::<Vec<serde_json::Value>>(dims).ok()?.iter().map(shape).collect();
         let types: Vec<String> = serde_json::from_str(types).ok()?;
@@ -345,7 +345,7 @@ mod tests {
     const BF16: &str = r#"["c10::BFloat16", "c10::BFloat16", "c10::BFloat16"]"#;
 
     fn work(operator: &str, dims: &str) -> Option<(f64, f64)> {
-        OperatorWork::of(operator, dims, BF16).map(|work| (work.flops, work.bytes))
+        OperatorWork::from_shapes(operator, dims, BF16).map(|work| (work.flops, work.bytes))
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn types_must_tell_the_peak() {
-        let with = |types: &str| OperatorWork::of("aten::mm", "[[2, 3], [3, 4]]", types);
+        let with = |types: &str| OperatorWork::from_shapes("aten::mm", "[[2, 3], [3, 4]]", types);
         assert_eq!(with(r#"["float", "float"]"#), None);
         assert_eq!(with(r#"["c10::Half", "c10::BFloat16"]"#), None);
         assert_eq!(with(r#"["c10::Half", "c10::Half"]"#).map(|work| work.dtype), Some(Dtype::Fp16));

@@ -3,7 +3,7 @@
 //! Calls between two edges of ranges share the same set of enclosing ranges. Such a set is a context; a call holds the number
 //! of its context, so the cost does not grow with how deep ranges nest.
 
-use super::launching_calls;
+use super::{launching_calls, rows_by_thread};
 use roofgap_trace::{BackwardLink, Ns, Trace};
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -215,7 +215,7 @@ impl Contexts {
     }
 
     /// The context of a call; `NO_CONTEXT` for no call.
-    pub fn of(&self, call: u32) -> u32 {
+    pub fn of_call(&self, call: u32) -> u32 {
         self.of_call.get(call as usize).copied().unwrap_or(NO_CONTEXT)
     }
 
@@ -385,18 +385,11 @@ impl Contexts {
 
 /// Ranges of each thread in the order of their start. One that was closed on another thread belongs to both.
 fn ranges_by_thread(trace: &Trace) -> Vec<Vec<u32>> {
-    let mut lists: Vec<Vec<u32>> = vec![Vec::new(); trace.threads.len()];
-    for (row, range) in trace.ranges.rows.iter().enumerate() {
-        if let Some(list) = lists.get_mut(range.thread.index()) {
-            list.push(row as u32);
-        }
-        if range.end_thread != range.thread
-            && let Some(list) = lists.get_mut(range.end_thread.index())
-        {
-            list.push(row as u32);
-        }
-    }
-    lists
+    let rows = (0u32..).zip(&trace.ranges.rows).flat_map(|(row, range)| {
+        let other = (range.end_thread != range.thread).then_some(range.end_thread);
+        std::iter::once(range.thread).chain(other).map(move |thread| (row, thread))
+    });
+    rows_by_thread(trace, rows)
 }
 
 #[cfg(test)]
@@ -450,7 +443,7 @@ mod tests {
             let rows = trace.ranges.rows.iter().zip(0u32..);
             let around = rows.filter(|(r, _)| r.start <= start && r.end >= end);
             let expected: Vec<u32> = around.map(|(_, row)| row).collect();
-            let ranges_around = contexts.ranges(contexts.of(call as u32));
+            let ranges_around = contexts.ranges(contexts.of_call(call as u32));
             assert_eq!(ranges_around, expected, "call {call}");
         }
     }
@@ -498,7 +491,7 @@ mod tests {
             });
         }
         let contexts = build(&trace);
-        let rows = |call: u32| contexts.ranges(contexts.of(call)).into_owned();
+        let rows = |call: u32| contexts.ranges(contexts.of_call(call)).into_owned();
         assert_eq!(rows(0), [0, 1, 3], "the forward thread waits in the last one");
         assert_eq!(rows(1), [0, 1, 3, 4], "the outermost backward operator decides");
         assert!(rows(2).is_empty());
@@ -570,7 +563,7 @@ mod tests {
         assert_eq!(contexts.len(), count as usize);
         assert!(contexts.stored.len() <= 2 * MOST_STORED * count as usize);
         for call in [0, 1_000, 1_999] {
-            let ranges_around = contexts.ranges(contexts.of(call));
+            let ranges_around = contexts.ranges(contexts.of_call(call));
             assert!(ranges_around.iter().copied().eq(0..=call), "call {call}");
         }
     }

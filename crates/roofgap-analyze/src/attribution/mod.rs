@@ -8,7 +8,7 @@ pub use contexts::Contexts;
 pub use nesting::{CallKind, CallNode, Scope, around_calls, call_tree, operation_tree};
 pub use tables::{add_operator, operator_table, range_table, sorted_operators};
 
-use roofgap_trace::{CallClass, LossKind, Losses, OpKind, Process, ProcessId, Trace};
+use roofgap_trace::{CallClass, LossKind, Losses, OpKind, Process, ProcessId, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// Stands for "no launch record".
@@ -49,9 +49,14 @@ pub fn is_migration(trace: &Trace, op: usize) -> bool {
 /// Returns the calls that launched something, thread by thread in the order of their start, as rows of `Trace::calls`.
 pub fn launching_calls(trace: &Trace, call_of_op: &[u32]) -> Vec<Vec<u32>> {
     let launched = calls_with_work(trace, call_of_op);
-    // Calls are in the order of their start.
-    let mut threads: Vec<Vec<u32>> = vec![Vec::new(); trace.threads.len()];
-    for (row, thread) in (0u32..).zip(&trace.calls.thread).filter(|(row, _)| launched[*row as usize]) {
+    let rows = (0u32..).zip(trace.calls.thread.iter().copied());
+    rows_by_thread(trace, rows.filter(|(row, _)| launched[*row as usize]))
+}
+
+/// Groups rows by thread, in their order.
+pub fn rows_by_thread(trace: &Trace, rows: impl Iterator<Item = (u32, ThreadId)>) -> Vec<Vec<u32>> {
+    let mut threads = vec![Vec::new(); trace.threads.len()];
+    for (row, thread) in rows {
         if let Some(list) = threads.get_mut(thread.index()) {
             list.push(row);
         }

@@ -8,6 +8,7 @@ use crate::stages::StageIndex;
 use crate::timeline::Grouped;
 use roofgap_trace::{NameId, Ns, OpKind, Range, RangeStyle, ThreadId, Trace, range_name};
 
+use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 
 /// A range, an operator or a module on its thread.
@@ -242,13 +243,11 @@ impl Arena {
 /// the top.
 pub fn call_tree(trace: &Trace, index: &StageIndex) -> Vec<CallNode> {
     let ops = &trace.ops;
-    let mut families: Vec<Option<Family>> = vec![None; trace.names.len()];
+    let mut families: FxHashMap<NameId, Family> = FxHashMap::default();
     let leaf = |op: usize| match ops.kind[op] {
         OpKind::Kernel => {
             let name = ops.name[op];
-            let known = families.get_mut(name.index());
-            let of = || family(trace.names.get(name));
-            Key::Kernels(known.map_or_else(of, |slot| *slot.get_or_insert_with(of)))
+            Key::Kernels(*families.entry(name).or_insert_with(|| family(trace.names.get(name))))
         }
         kind => Key::Other(kind),
     };

@@ -38,7 +38,7 @@ pub fn kernels(sets: &[CounterSet]) -> Vec<Kernel> {
     for (set, launch) in launches(sets) {
         if let Some(ns) = set.value(launch, DURATION, Unit::NANOSECOND) {
             let (name, device) = (launch.kernel.as_str(), launch.device.unwrap_or_default());
-            let group = groups.entry((forms.of(name), device), || (name, device, Vec::new()));
+            let group = groups.entry((forms.form(name), device), || (name, device, Vec::new()));
             group.2.push(ns.round() as i64);
         }
     }
@@ -85,7 +85,12 @@ pub struct MeasuredLaunches {
 
 impl MeasuredLaunches {
     /// Takes all measured launches for one stage; `None` where no launch has a duration.
-    pub fn of(sets: &[CounterSet], joined: &Joined, kernels: &[Kernel], devices: &[Device]) -> Option<Self> {
+    pub fn from_counters(
+        sets: &[CounterSet],
+        joined: &Joined,
+        kernels: &[Kernel],
+        devices: &[Device],
+    ) -> Option<Self> {
         let total: i64 = kernels.iter().map(|kernel| kernel.total_ns).sum();
         if total <= 0 {
             return None;
@@ -132,7 +137,7 @@ fn shapes(sets: &[CounterSet], rows: &[Measured], devices: &[Device]) -> Vec<Sha
     let mut first: Launches<'_> = FxHashMap::default();
     let mut forms = CanonicalNames::default();
     for (set, launch) in launches(sets) {
-        first.entry((forms.of(&launch.kernel), launch.grid.zip(launch.block))).or_insert((set, launch));
+        first.entry((forms.form(&launch.kernel), launch.grid.zip(launch.block))).or_insert((set, launch));
     }
     let describe = |row: &Measured| {
         let key = (canonical(&row.row.kernel).into(), Some((row.row.grid, row.row.block)));

@@ -83,9 +83,9 @@ pub fn merge(sets: &[CounterSet]) -> Cow<'_, [CounterSet]> {
     if sets.len() < 2 {
         return Cow::Borrowed(sets);
     }
-    let mut whole = CounterSet::default();
-    sets.iter().for_each(|set| whole.absorb(set.clone()));
-    Cow::Owned(vec![whole])
+    let mut report = CounterSet::default();
+    sets.iter().for_each(|set| report.absorb(set.clone()));
+    Cow::Owned(vec![report])
 }
 
 /// Joins counters with a timeline, which may be empty. Rows that match nothing are there too.
@@ -98,7 +98,7 @@ pub fn join(sets: &[CounterSet], timeline: &Timeline, stages: &StageSet, gpu: Op
     for set in sets.iter() {
         joined.losses.merge(&set.losses);
         for (at, launch) in set.launches.iter().enumerate() {
-            let (stage, form) = (stages.place(&launch.nvtx), forms.of(&launch.kernel));
+            let (stage, form) = (stages.place(&launch.nvtx), forms.form(&launch.kernel));
             let shape = launch.grid.zip(launch.block);
             let group = groups.entry((stage, Rc::clone(&form), shape), || Group {
                 stage,
@@ -168,12 +168,13 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
         NamedPlace::Warmup | NamedPlace::Outside => None,
     };
     let matched = Match::find(group, timeline, own_stage);
-    let readings =
-        Readings::mean(group.samples.iter().map(|(set, _, launch)| Readings::of(set, launch)).collect());
+    let readings = Readings::mean(
+        group.samples.iter().map(|(set, _, launch)| Readings::from_launch(set, launch)).collect(),
+    );
     let blocks = group.shape.map(|(grid, _)| grid.iter().map(|n| u64::from(*n)).product());
     let sms = readings.sms.map(|sms| sms as u64).or_else(|| gpu.and_then(|gpu| gpu.sms).map(u64::from));
     let mut verdict = verdict(&readings, blocks, sms);
-    let point = gpu.and_then(|gpu| Roofline::of(&readings, gpu));
+    let point = gpu.and_then(|gpu| Roofline::from_readings(&readings, gpu));
     near_peak(&mut verdict, point.as_ref());
     let timeline_ratio =
         readings.duration_ns.zip(matched.median_ns()).map(|(measured, timed)| measured / timed);
@@ -312,7 +313,7 @@ impl Timeline {
         let mut timeline = Self::default();
         for (at, kernel) in kernels.iter().enumerate() {
             timeline.by_name.entry(kernel.name.clone()).or_default().push(at);
-            timeline.by_form.entry(forms.of(&kernel.name).to_string()).or_default().push(at);
+            timeline.by_form.entry(forms.form(&kernel.name).to_string()).or_default().push(at);
         }
         Self { kernels, ..timeline }
     }
@@ -377,7 +378,7 @@ pub struct Roofline {
 
 impl Roofline {
     /// The point of a launch; `None` where work, bytes, time or a roof is not known.
-    pub fn of(readings: &Readings, gpu: &GpuFacts) -> Option<Self> {
+    pub fn from_readings(readings: &Readings, gpu: &GpuFacts) -> Option<Self> {
         let work = readings.work.as_ref()?;
         let flops = work.flops().filter(|flops| *flops > 0.0)?;
         let bytes = readings.dram_bytes.filter(|bytes| *bytes > 0.0)?;
@@ -515,7 +516,7 @@ mod tests {
             (readings.sm_pct, readings.dram_pct, readings.duration_ns) =
                 (Some(40.0), Some(30.0), Some(2_500.0));
             let mut verdict = verdict(&readings, Some(4096), Some(132));
-            let point = Roofline::of(&readings, &gpu());
+            let point = Roofline::from_readings(&readings, &gpu());
             near_peak(&mut verdict, point.as_ref());
             verdict.bound
         };

@@ -25,7 +25,7 @@ struct CanonicalNames<'a>(FxHashMap<&'a str, Rc<str>>);
 
 impl<'a> CanonicalNames<'a> {
     /// Returns the canonical form of a name.
-    fn of(&mut self, name: &'a str) -> Rc<str> {
+    fn form(&mut self, name: &'a str) -> Rc<str> {
         Rc::clone(self.0.entry(name).or_insert_with(|| canonical(name).into()))
     }
 }
@@ -127,7 +127,7 @@ pub(crate) fn rules(sets: &[CounterSet]) -> Vec<NcuRule> {
             else {
                 continue;
             };
-            let key = (forms.of(&launch.kernel), rule.name.as_str());
+            let key = (forms.form(&launch.kernel), rule.name.as_str());
             let (row, launches) = rows.entry(key, || (result.clone(), FxHashSet::default()));
             launches.insert(rule.launch);
             if result.speedup_pct > row.speedup_pct {

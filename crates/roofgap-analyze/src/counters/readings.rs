@@ -137,7 +137,7 @@ pub struct Readings {
 
 impl Readings {
     /// Reads one launch.
-    pub fn of(set: &CounterSet, launch: &LaunchCounters) -> Self {
+    pub fn from_launch(set: &CounterSet, launch: &LaunchCounters) -> Self {
         // In a very short kernel the counters of two passes do not fit together, and ncu states more than the peak: no measurement.
         let percent = |name: &str| set.value(launch, name, Unit::PERCENT).filter(|pct| *pct <= MOST_PCT);
         let bytes = |name: &str| set.value(launch, name, Unit::BYTE);
@@ -165,7 +165,7 @@ impl Readings {
             sms,
             pipes_pct: PIPES
                 .map(|(_, metric)| percent(&format!("{metric}.avg.pct_of_peak_sustained_elapsed"))),
-            work: Work::of(set, launch),
+            work: Work::from_launch(set, launch),
             caches: cache_rates(set, launch),
             roof_pct: None,
         }
@@ -308,7 +308,7 @@ pub struct Work {
 
 impl Work {
     /// Reads the work of a launch; `None` where no counter of work was collected.
-    pub fn of(set: &CounterSet, launch: &LaunchCounters) -> Option<Self> {
+    pub fn from_launch(set: &CounterSet, launch: &LaunchCounters) -> Option<Self> {
         let mut work = Self::default();
         let mut half_instructions = 0.0;
         for (operation, kind, factor) in SCALAR {
@@ -549,7 +549,7 @@ mod tests {
 "0","7","add","(128, 1, 1)","(4096, 1, 1)","100","75"
 "#;
         let set = roofgap_trace::ncu::raw::read(page.as_bytes()).unwrap();
-        assert_eq!(super::Readings::of(&set, &set.launches[0]).needed_bytes, Some(25.0 * 32.0));
+        assert_eq!(super::Readings::from_launch(&set, &set.launches[0]).needed_bytes, Some(25.0 * 32.0));
     }
 
     #[test]

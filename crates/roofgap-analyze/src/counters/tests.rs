@@ -130,7 +130,7 @@ fn the_lm_head_of_a_decode_step_by_hand() {
     assert!((row.achieved_flops_per_s.expect("a rate") - 1_056_964_608.0 / 36_544e-9).abs() < 1.0);
     // 126 blocks are fewer than 132 multiprocessors, but the memory is at its roof.
     assert_eq!(head.bound, Some(Bound::Dram));
-    let point = Roofline::of(&head.readings, gpu).expect("a point");
+    let point = Roofline::from_readings(&head.readings, gpu).expect("a point");
     assert!(point.roof.ends_with("GB/s"), "{}", point.roof);
     assert!((point.reached_pct - 76.0).abs() < 2.5, "{}", point.reached_pct);
 }
@@ -272,7 +272,7 @@ fn counters_of_a_model_meet_its_timeline() {
     assert!(flagged.len() > 10 && flagged.iter().all(|m| m.row.reason.contains("not representative")));
     // ncu's own share of the DRAM peak and the table's bandwidth are two ways to one number.
     for m in joined.measured.iter().filter(|m| m.row.dram_pct.is_some_and(|pct| pct > 20.0)) {
-        let point = Roofline::of(&m.readings, gpu).filter(|point| point.roof.ends_with("GB/s"));
+        let point = Roofline::from_readings(&m.readings, gpu).filter(|point| point.roof.ends_with("GB/s"));
         let Some(point) = point else {
             continue;
         };
@@ -345,7 +345,7 @@ fn a_part_and_its_whole_are_not_added() {
                 \"\",\"\",\"\",\"\",\"\",\"\"\n\
                 \"0\",\"7\",\"gemm\",\"1,000\",\"600\",\"20\"\n";
     let set = ncu::raw::read(page.as_bytes()).expect("a page");
-    let work = Work::of(&set, &set.launches[0]).expect("work");
+    let work = Work::from_launch(&set, &set.launches[0]).expect("work");
     assert_eq!(work.flops(), Some(1020.0));
     assert_eq!(work.main_kind(), Some(WorkKind::TensorFp8));
 }
@@ -356,7 +356,7 @@ fn operations_of_each_tensor_instruction_count_where_their_sum_was_not_collected
                 \"\",\"\",\"\",\"\",\"\",\"\",\"\"\n\
                 \"0\",\"7\",\"gemm\",\"10.3\",\"1,000\",\"40\",\"0\"\n";
     let set = ncu::raw::read(page.as_bytes()).expect("a page");
-    let work = Work::of(&set, &set.launches[0]).expect("work");
+    let work = Work::from_launch(&set, &set.launches[0]).expect("work");
     assert_eq!((work.flops(), work.main_kind()), (Some(1040.0), Some(WorkKind::TensorFp8)));
 }
 

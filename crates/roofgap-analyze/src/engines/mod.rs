@@ -1,14 +1,12 @@
-//! Serving engines and frameworks: a file for each, and a row in [`ENGINES`].
+//! Serving engines and frameworks: a file for each with settings, `others` for the rest, and a row in [`ENGINES`].
 //!
-//! The file of an engine holds all that is known about it: its command, package and metrics, the names and Python frames of its steps,
+//! It holds all that is known about it: its command, package and metrics, the names and Python frames of its steps,
 //! and its knobs; settings for the actions of findings are in `texts/engines.md`. `step` reads step names.
 
-mod atom;
 pub(crate) mod knob;
 mod others;
 mod sglang;
 mod step;
-mod tensorrt_llm;
 mod transformers;
 mod vllm;
 
@@ -30,8 +28,8 @@ pub static ENGINES: [&Engine; 8] = [
     &TRANSFORMERS,
     &vllm::VLLM,
     &sglang::SGLANG,
-    &tensorrt_llm::TENSORRT_LLM,
-    &atom::ATOM,
+    &others::TENSORRT_LLM,
+    &others::ATOM,
     &others::LMDEPLOY,
     &others::LLAMA_CPP,
     &others::CUSTOM,

@@ -1,5 +1,5 @@
 //! Evidence of a stage that the analysis does not keep: launch shapes, waits, copies, chains of small kernels, overlap. It is
-//! collected in one pass over the operations of a stage.
+//! collected in at most three passes over the operations of a stage.
 
 use super::program::is_fused;
 use crate::attribution::is_migration;
@@ -183,7 +183,7 @@ pub struct CommunicationUse {
 
 /// Facts of a kernel by its name.
 #[derive(Clone, Copy)]
-struct Kind {
+struct KernelKind {
     family: Family,
     link: Link,
     communication: bool,
@@ -209,30 +209,24 @@ enum Link {
 
 /// Kinds by name, each looked up once.
 #[derive(Default)]
-struct Kinds(Vec<Option<Kind>>);
+struct KernelKinds(FxHashMap<NameId, KernelKind>);
 
-impl Kinds {
-    fn of(&mut self, trace: &Trace, name: NameId) -> Kind {
-        if let Some(Some(kind)) = self.0.get(name.index()) {
-            return *kind;
-        }
-        let name_text = trace.names.get(name);
-        let family = family(name_text);
-        let link = match Link::of(family) {
-            // Kernels of a compiler that it left apart have different data, or one reduces.
-            _ if is_fused(name_text) => Link::Other,
-            // A library reduces over all elements in several kernels.
-            Link::Reduction if name_text.contains("cub::") => Link::Other,
-            Link::Light if name_text.contains("FillFunctor") => Link::Fill,
-            Link::Light if EXPONENTIALS.iter().any(|part| name_text.contains(part)) => Link::Exponential,
-            link => link,
-        };
-        let kind = Kind { family, link, communication: family == Family::Communication };
-        if self.0.len() <= name.index() {
-            self.0.resize(name.index() + 1, None);
-        }
-        self.0[name.index()] = Some(kind);
-        kind
+impl KernelKinds {
+    fn look_up(&mut self, trace: &Trace, name: NameId) -> KernelKind {
+        *self.0.entry(name).or_insert_with(|| {
+            let text = trace.names.get(name);
+            let family = family(text);
+            let link = match Link::of_family(family) {
+                // Kernels of a compiler that it left apart have different data, or one reduces.
+                _ if is_fused(text) => Link::Other,
+                // A library reduces over all elements in several kernels.
+                Link::Reduction if text.contains("cub::") => Link::Other,
+                Link::Light if text.contains("FillFunctor") => Link::Fill,
+                Link::Light if EXPONENTIALS.iter().any(|part| text.contains(part)) => Link::Exponential,
+                link => link,
+            };
+            KernelKind { family, link, communication: family == Family::Communication }
+        })
     }
 }
 
@@ -240,7 +234,7 @@ impl Kinds {
 const EXPONENTIALS: [&str; 2] = ["::exp_kernel", "loop_exponential_"];
 
 impl Link {
-    fn of(family: Family) -> Self {
+    fn of_family(family: Family) -> Self {
         use Family::*;
         match family {
             Elementwise | CopyLayout | Norm | Quantization => Self::Light,
@@ -378,16 +372,6 @@ impl ChainUse {
     }
 }
 
-/// Sums over the launches of a kernel in one shape.
-#[derive(Clone, Copy, Default)]
-struct ShapeSum {
-    calls: u64,
-    ns: Ns,
-    /// Time in which another kernel ran on the device too.
-    shared_ns: Ns,
-    shortest_ns: Ns,
-}
-
 /// Share of kernel time, in %, from which on it matters that kernels run at the same time.
 const LEAST_SHARED_PCT: Ns = 1;
 
@@ -487,7 +471,7 @@ impl Op {
 /// Collects the evidence of one stage. Operations come in the order of their start.
 #[derive(Default)]
 struct Collector {
-    shapes: Grouped<(NameId, ShapeId, u16), ShapeSum>,
+    shapes: Grouped<(NameId, ShapeId, u16), ShapeUse>,
     /// By position of the device.
     devices: Vec<DeviceTimes>,
     kernel_ns: Ns,
@@ -512,26 +496,26 @@ impl Collector {
     }
 
     /// Returns the sum of a kernel in its shape. A shape mostly has one kernel.
-    fn shape(&mut self, Op { name, shape, device, .. }: Op) -> &mut ShapeSum {
-        let at = self.shapes.position_near(shape.index(), (name, shape, device), ShapeSum::default);
+    fn shape(&mut self, Op { name, shape, device, .. }: Op) -> &mut ShapeUse {
+        let at = self.shapes.position_near(shape.index(), (name, shape, device), ShapeUse::default);
         &mut self.shapes.items[at]
     }
 
     /// Iterates over kernels in their shapes.
-    fn shapes(&self) -> impl Iterator<Item = ((NameId, ShapeId, u16), &ShapeSum)> {
+    fn shapes(&self) -> impl Iterator<Item = ((NameId, ShapeId, u16), &ShapeUse)> {
         self.shapes.positions.iter().map(|(key, at)| (*key, &self.shapes.items[*at]))
     }
 
-    fn add(&mut self, op: Op, trace: &Trace, kinds: &mut Kinds) {
+    fn add(&mut self, op: Op, trace: &Trace, kinds: &mut KernelKinds) {
         let Op { device, start, end, .. } = op;
         match op.kind {
             OpKind::Kernel => {
-                let kind = kinds.of(trace, op.name);
+                let kind = kinds.look_up(trace, op.name);
                 let sum = self.shape(op);
                 let shortest = if sum.calls == 0 { Ns::MAX } else { sum.shortest_ns };
                 sum.shortest_ns = shortest.min(end - start);
                 sum.calls += 1;
-                sum.ns += end - start;
+                sum.total_ns += end - start;
                 self.kernel_ns += end - start;
                 // The kernel that ends last began before this one, so both run until the first of them ends.
                 let times = self.device(device);
@@ -600,10 +584,10 @@ impl Collector {
     }
 
     /// Adds up the time in which the device computed, after all operations were added.
-    fn add_compute(&mut self, op: Op, trace: &Trace, kinds: &mut Kinds) {
+    fn add_compute(&mut self, op: Op, trace: &Trace, kinds: &mut KernelKinds) {
         let Op { device, start, end, .. } = op;
         let computes = match op.kind {
-            OpKind::Kernel => !kinds.of(trace, op.name).communication,
+            OpKind::Kernel => !kinds.look_up(trace, op.name).communication,
             OpKind::Graph => true,
             OpKind::Copy | OpKind::Set => false,
         };
@@ -646,10 +630,10 @@ impl Collector {
         for ((name, shape, _), sum) in self.shapes().filter(|((.., on), _)| *on == device) {
             let at = |on: u16| self.shapes.positions.get(&(name, shape, on));
             let devices = self.computing().filter_map(|(on, ..)| Some(&self.shapes.items[*at(on)?]));
-            let (calls, ns) = devices.fold((0, 0), |(calls, ns), one| (calls + one.calls, ns + one.ns));
+            let (calls, ns) = devices.fold((0, 0), |(calls, ns), one| (calls + one.calls, ns + one.total_ns));
             let usual = sum.calls as f64 * ns as f64 / calls.max(1) as f64;
-            each.push((sum.ns as f64, sum.ns as f64 / usual));
-            own_ns += sum.ns as f64;
+            each.push((sum.total_ns as f64, sum.total_ns as f64 / usual));
+            own_ns += sum.total_ns as f64;
             usual_ns += usual;
         }
         let ratio = own_ns / usual_ns;
@@ -658,7 +642,7 @@ impl Collector {
         if CLOCKS.contains(&ratio) || alike { ratio } else { 1.0 }
     }
 
-    fn finish(mut self, trace: &Trace, kinds: &mut Kinds) -> StageEvidence {
+    fn finish(mut self, trace: &Trace, kinds: &mut KernelKinds) -> StageEvidence {
         for lane in &mut self.lanes.items {
             lane.add(Link::Other, None, (0, 0), &mut self.evidence);
         }
@@ -702,17 +686,14 @@ impl Collector {
                 let device = trace.devices.get(usize::from(device));
                 ShapeUse {
                     name: trace.names.get(name).to_owned(),
-                    family: kinds.of(trace, name).family,
+                    family: kinds.look_up(trace, name).family,
                     sms: device.and_then(|device| device.sms),
                     compute_capability: device.and_then(|device| device.compute_capability),
                     blocks: blocks_of(shape.grid),
                     threads: threads_of(shape.block),
                     registers: shape.registers,
                     shared_bytes: shape.static_shared.saturating_add(shape.dynamic_shared),
-                    calls: sum.calls,
-                    total_ns: sum.ns,
-                    shared_ns: sum.shared_ns,
-                    shortest_ns: sum.shortest_ns,
+                    ..sum.clone()
                 }
             })
             .collect();
@@ -736,7 +717,7 @@ pub fn threads_of(block: [u32; 3]) -> u32 {
 
 /// Collects the evidence of every stage, in the order of the index, from the operations of each.
 pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<StageEvidence> {
-    let mut kinds = Kinds::default();
+    let mut kinds = KernelKinds::default();
     (0..index.len())
         .map(|stage| {
             let of_stage = members.get(stage).map_or(&[][..], Vec::as_slice);

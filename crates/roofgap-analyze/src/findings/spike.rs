@@ -6,7 +6,7 @@
 use crate::host;
 use crate::names::{Family, family};
 use crate::result::{ColdKind, HostKind, Spike, SpikeCause, Tail};
-use crate::timeline::{HostGap, IntervalSet, StageMeter, StepPeriod, StepPeriods};
+use crate::timeline::{Grouped, HostGap, IntervalSet, StageMeter, StepPeriod, StepPeriods};
 use crate::vitals;
 use roofgap_base::stats::{median, median_f64};
 use roofgap_trace::{CallClass, MemoryKind, NameId, Ns, OpKind, ProcessId, ThreadId, Trace};
@@ -104,7 +104,7 @@ struct Part {
 struct StepTimes {
     /// All launches of each kernel, and the longest, ns.
     kernels: FxHashMap<NameId, (Ns, Ns)>,
-    parts: Vec<Part>,
+    parts: Grouped<SpikeCause, Part>,
 }
 
 impl StepTimes {
@@ -112,11 +112,7 @@ impl StepTimes {
         if ns <= 0 {
             return;
         }
-        let at = self.parts.iter().position(|part| part.cause == cause).unwrap_or_else(|| {
-            self.parts.push(Part { cause, ..Part::default() });
-            self.parts.len() - 1
-        });
-        let part = &mut self.parts[at];
+        let part = self.parts.entry(cause, || Part { cause, ..Part::default() });
         part.ns += ns;
         if ns > part.most_ns {
             (part.what, part.most_ns) = (what.to_owned(), ns);
@@ -124,7 +120,7 @@ impl StepTimes {
     }
 
     fn of_cause(&self, cause: SpikeCause) -> Ns {
-        self.parts.iter().find(|part| part.cause == cause).map_or(0, |part| part.ns)
+        self.parts.items.iter().find(|part| part.cause == cause).map_or(0, |part| part.ns)
     }
 }
 
@@ -236,11 +232,11 @@ impl<'a> Causes<'a> {
             }
             other(now, gap.1, times);
         }
-        let told = host::kinds_in(trace, waits.iter().map(|(gap, _)| *gap).collect());
-        let told =
-            told.into_iter().filter(|told| of_kind(told.0) != SpikeCause::Code && told.0 != HostKind::Lock);
+        let kinds = host::kinds_in(trace, waits.iter().map(|(gap, _)| *gap).collect());
+        let kinds = kinds.into_iter();
+        let kinds = kinds.filter(|(kind, ..)| of_kind(*kind) != SpikeCause::Code && *kind != HostKind::Lock);
         let mut elsewhere = 0;
-        for (kind, ns, what) in told {
+        for (kind, ns, what) in kinds {
             elsewhere += ns;
             times.add(of_kind(kind), ns, &what);
         }
@@ -265,7 +261,7 @@ impl<'a> Causes<'a> {
         };
         let beyond =
             |part: &Part| Part { ns: part.ns - middle(&|times| times.of_cause(part.cause)), ..part.clone() };
-        let mut parts: Vec<Part> = times.parts.iter().map(beyond).collect();
+        let mut parts: Vec<Part> = times.parts.items.iter().map(beyond).collect();
         let mut kernels = Part { cause: SpikeCause::SlowKernels, ..Part::default() };
         let mut talks = Part { cause: SpikeCause::LateRank, ..Part::default() };
         let mut alone = false;

@@ -5,14 +5,11 @@
 
 mod arch;
 mod lookup;
-mod vendor;
 
 pub(crate) use arch::{Arch, SCALAR, WorkKind, multiprocessor_slots, scalar_metric};
 pub use lookup::{UnknownGpu, lookup};
-pub use vendor::reword;
-pub(crate) use vendor::reword_analysis;
 
-use crate::result::CopyKind;
+use crate::result::{Analysis, CopyKind, DeviceInfo};
 use roofgap_trace::Device;
 use roofgap_trace::account::Account;
 use serde::{Deserialize, Serialize};
@@ -393,8 +390,8 @@ impl CopyLinks {
         });
         let peer = match facts.nvlink_gbs {
             // One of the two directions.
-            Some(both) if both > 0.0 => {
-                Some(LinkPeak { name: "NVLink".to_owned(), bytes_per_s: both * 1e9 / 2.0 })
+            Some(gbs) if gbs > 0.0 => {
+                Some(LinkPeak { name: "NVLink".to_owned(), bytes_per_s: gbs * 1e9 / 2.0 })
             }
             Some(_) => host.clone(),
             None => None,
@@ -430,6 +427,48 @@ fn host_bytes_per_s(link: &str) -> Option<f64> {
         _ => return None,
     };
     Some(rate * lanes.parse::<f64>().ok()? * 128.0 / 130.0 / 8.0)
+}
+
+/// Words and phrases of CUDA, and those of ROCm in their place. PyTorch calls its module `torch.cuda` on both. Counters of ROCm are not
+/// read, so that no text may ask for them.
+const ROCM: &str = include_str!("../../texts/rocm.tsv");
+
+/// Puts texts of this program into the words of the vendor of the devices.
+pub fn reword<'a>(devices: &[DeviceInfo], texts: impl IntoIterator<Item = &'a mut String>) {
+    let is_amd = |device: &DeviceInfo| {
+        let name = device.name.as_deref().unwrap_or_default();
+        let model =
+            name.strip_prefix("MI").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        model || ["AMD", "Instinct", "Radeon", "gfx"].iter().any(|word| name.contains(word))
+    };
+    if !devices.iter().any(is_amd) {
+        return;
+    }
+    for text in texts {
+        for (cuda, rocm) in ROCM.lines().filter_map(|line| line.split_once('\t')) {
+            *text = replaced(text, cuda, rocm);
+        }
+    }
+}
+
+/// Replaces a phrase where it is no part of a name of the program, such as `my_NCCL_kernel`.
+fn replaced(text: &str, phrase: &str, new: &str) -> String {
+    let is_joined = |c: char| c == '_' || c.is_alphanumeric();
+    let (mut new_text, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, after)) = rest.split_once(phrase) {
+        let inside = phrase.starts_with(is_joined) && before.ends_with(is_joined) || after.starts_with('_');
+        new_text.extend([before, if inside { phrase } else { new }]);
+        rest = after;
+    }
+    new_text + rest
+}
+
+/// Puts the findings and reasons of an analysis into the words of the vendor of its devices.
+pub fn reword_analysis(analysis: &mut Analysis) {
+    let findings = analysis.findings.iter_mut();
+    let findings =
+        findings.flat_map(|finding| [&mut finding.title, &mut finding.action, &mut finding.disproof]);
+    reword(&analysis.devices, findings.chain(analysis.reasons.iter_mut().map(|reason| &mut reason.why)));
 }
 
 #[cfg(test)]
@@ -596,5 +635,42 @@ mod tests {
     #[test]
     fn a_format_without_a_published_peak_has_none() {
         assert_eq!(h200().peak(Dtype::Fp4), None);
+    }
+}
+
+#[cfg(test)]
+mod wording_tests {
+    use super::*;
+    use crate::findings::RULES;
+
+    fn reworded(device: &str, text: &str) -> String {
+        let device = DeviceInfo { name: Some(device.to_owned()), ..DeviceInfo::default() };
+        let mut text = text.to_owned();
+        reword(&[device], [&mut text]);
+        text
+    }
+
+    #[test]
+    fn amd_is_told_the_words_of_rocm() {
+        let text = "replay it as a CUDA graph (torch.cuda.graph, cudaStreamBeginCapture)";
+        assert_eq!(reworded("NVIDIA H200", text), text);
+        let rocm = "replay it as a HIP graph (torch.cuda.graph, hipStreamBeginCapture)";
+        assert_eq!(reworded("AMD Instinct MI300X", text), rocm);
+        assert_eq!(
+            reworded("MI300X", "NCCL and my_NCCL_kernel, NCCL_ring"),
+            "RCCL and my_NCCL_kernel, NCCL_ring"
+        );
+        assert_eq!(reworded("MIG 1g.10gb", "NCCL"), "NCCL");
+    }
+
+    /// Advice for an AMD GPU names no tool of NVIDIA. Findings of whole graphs and of ncu are about captures of such tools.
+    #[test]
+    fn no_action_for_amd_needs_a_tool_of_nvidia() {
+        let of_nvidia = ["graphs-whole", "ncu-*"];
+        for rule in RULES.iter().filter(|rule| !of_nvidia.contains(&rule.id)) {
+            let text = reworded("AMD Instinct MI300X", rule.fix);
+            let foreign = ["nsys", "ncu", "CUDA ", "cudaM", "cudaS", "cudaH", "CUDA_VISIBLE", "NCCL"];
+            assert!(!foreign.iter().any(|word| text.contains(word)), "{}: {text}", rule.id);
+        }
     }
 }

@@ -88,15 +88,12 @@ pub fn kinds_in(trace: &Trace, gaps: Vec<HostGap>) -> Vec<(HostKind, Ns, String)
     if trace.stacks.is_empty() || gaps.is_empty() {
         return Vec::new();
     }
-    let join = HostJoin::of(trace, gaps.into_iter().map(|gap| (0, gap)).collect(), 1);
-    let mut kinds: Vec<(HostKind, Ns, String)> = Vec::new();
+    let join = HostJoin::of_gaps(trace, gaps.into_iter().map(|gap| (0, gap)).collect(), 1);
+    let mut kinds: Grouped<HostKind, (HostKind, Ns, String)> = Grouped::default();
     for row in join.functions(0).0 {
-        match kinds.iter_mut().find(|known| known.0 == row.kind) {
-            Some(known) => known.1 += row.self_ns,
-            None => kinds.push((row.kind, row.self_ns, row.spoken())),
-        }
+        kinds.entry(row.kind, || (row.kind, 0, row.spoken())).1 += row.self_ns;
     }
-    kinds
+    kinds.items
 }
 
 impl<'t> HostJoin<'t> {
@@ -105,11 +102,11 @@ impl<'t> HostJoin<'t> {
         let gaps = (0u32..)
             .zip(stages)
             .flat_map(|(slot, stage)| meter.host_gaps(*stage).into_iter().map(move |gap| (slot, gap)));
-        Self::of(meter.trace, gaps.collect(), stages.len())
+        Self::of_gaps(meter.trace, gaps.collect(), stages.len())
     }
 
     /// Joins gaps with the stacks of the trace, by slot.
-    fn of(trace: &'t Trace, gaps: Vec<(u32, HostGap)>, slots: usize) -> Self {
+    fn of_gaps(trace: &'t Trace, gaps: Vec<(u32, HostGap)>, slots: usize) -> Self {
         let rates = rates(trace, gaps.iter().filter_map(|(_, gap)| gap.thread).collect());
         let (nodes, sums) = sweep(trace, gaps, slots);
         let mut places: Vec<Place> = Vec::with_capacity(nodes.list().len());
@@ -210,6 +207,7 @@ struct Rows {
 }
 
 /// One function.
+#[derive(Default)]
 struct Row {
     site: u32,
     part: Part,
@@ -227,8 +225,7 @@ impl Rows {
         let at = *self.of_site.entry(site).or_insert_with(|| {
             let frame = join.frame(site);
             *self.ids.entry((join.label(site), frame.file, frame.line)).or_insert_with(|| {
-                let (part, idle_ns, last, calls, dispatch_ns) = Default::default();
-                self.list.push(Row { site, part, idle_ns, last, calls, dispatch_ns });
+                self.list.push(Row { site, ..Row::default() });
                 self.list.len() - 1
             })
         });

@@ -1,14 +1,11 @@
 //! Several ranks of one job: each is reduced to a [`RankRecord`], and [`join_ranks`] puts the records together.
 //!
 //! - `record`: what is kept of a rank after its trace is gone;
-//! - `matching`: collectives of the ranks that belong together, and the offsets between clocks that they tell;
+//! - `matching`: collectives and transfers of the ranks that belong together, and the offsets between clocks that they tell;
 //! - `waits`: which rank arrives last, which ranks wait for it, and where it loses its time;
-//! - `experts`: time of the experts of a mixture on each rank;
-//! - `transfers`: sends and receives that belong together.
 
 mod matching;
 mod record;
-mod transfers;
 mod waits;
 
 #[cfg(test)]
@@ -18,7 +15,7 @@ pub use record::RankRecord;
 
 use crate::result::{About, Analysis, Job, Reason};
 use crate::{checks, findings};
-use matching::{align, match_collectives};
+use matching::{align, match_collectives, match_transfers};
 use record::utilisation_of_job;
 use std::collections::BTreeMap;
 use waits::{Waits, balance, stragglers};
@@ -42,7 +39,7 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, records: Vec<RankRec
     let waits = Waits::new(&records, &matched.sets, &clocks);
     let stragglers = stragglers(&records, &waits);
     let (experts, experts_reason) = balance(&records, &matched.sets, &clocks);
-    let (transfers, unmatched) = transfers::find(&records, &clocks);
+    let (transfers, unmatched) = match_transfers(&records, &clocks);
     reasons.extend(unmatched);
     let utilisation = utilisation_of_job(&records, world_size);
     let utilisation = utilisation.map_err(|why| reasons.push(why.into())).unwrap_or_default();
@@ -102,9 +99,9 @@ fn given_ranks(
         }
         same
     });
-    let told = || records.iter().filter_map(|record| record.info.world_size);
-    let world_size = told().max();
-    if told().min() != world_size {
+    let sizes = || records.iter().filter_map(|record| record.info.world_size);
+    let world_size = sizes().max();
+    if sizes().min() != world_size {
         reasons.push("the captures tell different numbers of ranks; the largest counts".to_owned());
     }
     let present = |rank: &u32| records.binary_search_by_key(rank, RankRecord::rank).is_ok();

@@ -115,7 +115,7 @@ const OTHER_STAGE: &str =
 /// What the work of a stage follows from, and the device that does it.
 pub struct WorkFacts<'a> {
     /// The model, or why it is not known.
-    pub model: Result<&'a Architecture, &'a str>,
+    pub model: &'a Result<Architecture, NotKnown>,
     /// The device, or why it is not known.
     pub gpu: Result<&'a GpuFacts, &'a str>,
     /// Tokens of a run.
@@ -214,7 +214,7 @@ impl<'a> WorkFacts<'a> {
         if all.is_some() && stage.closes_early() {
             return Err(PART_CLOSES_EARLY.into());
         }
-        let (model, gpu) = (self.model?, self.gpu?);
+        let (model, gpu) = (self.model.as_ref().map_err(NotKnown::clone)?, self.gpu?);
         if let ModelShare::Unknown(why) = self.share {
             return Err(why.as_str().into());
         }

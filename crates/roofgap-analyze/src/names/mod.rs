@@ -1,12 +1,10 @@
 //! Kernel names: short name, family and other classes. Names of operators and of modules.
 
-mod distinct;
 mod family;
 mod short;
 
-pub use distinct::{ShortNames, distinct_short_names};
 pub use family::{Family, attention_phase, family, is_closed_source, is_expert, is_initialisation};
-pub use short::{Parts, short_name};
+pub use short::{Parts, ShortNames, distinct_short_names, short_name};
 
 use roofgap_trace::frames::MODULE;
 use roofgap_trace::{NameId, OpKind, Trace};
@@ -14,15 +12,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Returns the names of all kernels.
 pub fn kernel_names(trace: &Trace) -> Vec<NameId> {
-    let mut seen = vec![false; trace.names.len()];
-    let mut names = Vec::new();
-    for (_, name) in trace.ops.kind.iter().zip(&trace.ops.name).filter(|(kind, _)| **kind == OpKind::Kernel) {
-        if let Some(seen) = seen.get_mut(name.index()).filter(|seen| !**seen) {
-            *seen = true;
-            names.push(*name);
-        }
-    }
-    names
+    let mut seen = FxHashSet::default();
+    let kernels = trace.ops.kind.iter().zip(&trace.ops.name).filter(|(kind, _)| **kind == OpKind::Kernel);
+    kernels.map(|(_, name)| *name).filter(|name| seen.insert(*name)).collect()
 }
 
 /// Short names and families of the kernels of a trace. Different kernels have different short names.

@@ -23,7 +23,7 @@ words! {
 
 words! {
     /// The cause of a step that took longer than its work explains.
-    #[derive(Default)]
+    #[derive(Hash, Default)]
     pub enum SpikeCause {
         /// The CPU loads or compiles code, captures a graph, or launches a kernel for the first time.
         FirstUse = "first-use",
@@ -850,6 +850,7 @@ results! {
 
 words! {
     /// Kind of work that keeps a launching thread from launching.
+    #[derive(Hash)]
     pub enum HostKind {
         /// A value is read back from the device: `.item()`, `.cpu()`, `.tolist()`, `nonzero`.
         HiddenSync = "hidden_sync",

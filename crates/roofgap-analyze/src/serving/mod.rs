@@ -1,12 +1,10 @@
 //! The steps of a serving engine together: rates over their whole span, batches over time, and the latency of requests by its parts.
 //!
-//! - `receipts`: GPU time of each request;
-//! - `latency`: requests joined with steps by time, and waits of requests that generate for prompts of others.
+//! `requests` joins requests with steps by time: their latency by its parts, their waits for the prompts of others, and their GPU time.
 
-mod latency;
-mod receipts;
+mod requests;
 
-pub use receipts::add_energy;
+pub use requests::add_energy;
 
 use crate::engines::EngineStep;
 use crate::result::{
@@ -36,7 +34,7 @@ pub fn measure(
     };
     let main = steps.main();
     let replicas = steps.replicas(replicas);
-    let stalls = latency::stalls(&main);
+    let stalls = requests::stalls(&main);
     let latency = requests.map(|requests| {
         let native = |source: &roofgap_trace::Source| source.format == SourceFormat::Native;
         if !trace.sources.iter().any(native) {
@@ -53,8 +51,8 @@ pub fn measure(
                 return Err("several processes ran steps, and nothing tells whether they share one copy of the model");
             }
         }
-        let mut latency = latency::join(&main, requests)?;
-        match latency::token_time(&main, requests) {
+        let mut latency = requests::join(&main, requests)?;
+        match requests::token_time(&main, requests) {
             Ok(parts) => latency.token_time = parts,
             Err(why) => missing("serving.latency.token_time", why.into()),
         }
@@ -69,7 +67,7 @@ pub fn measure(
     } else if replicas.is_none() {
         let why = format!(
             "{} processes ran steps, and nothing tells whether they share one copy of the model or have one each",
-            steps.processes()
+            steps.processes.len()
         );
         missing("serving.generation_tokens_per_s", why);
     }
@@ -84,7 +82,7 @@ pub fn measure(
         stalls,
         latency,
         startup: startup(trace, &main),
-        receipts: receipts::receipts(trace, &main, requests),
+        receipts: requests::receipts(trace, &main, requests),
     };
     (Some(serving), reasons)
 }
@@ -327,11 +325,6 @@ impl Steps {
         let most = self.processes.len().max(1) as u64;
         let known = if most == 1 { Some(1) } else { stated };
         known.map(|replicas| replicas.clamp(1, most))
-    }
-
-    /// Returns the number of processes with steps.
-    fn processes(&self) -> usize {
-        self.processes.len()
     }
 
     /// Returns the tokens per second of the span of the steps, added over the copies of the model; `None` where a step does not name

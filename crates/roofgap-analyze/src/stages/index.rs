@@ -300,7 +300,7 @@ impl StageIndex {
             notes: kept(&warm_part.spans.notes, &[]),
         };
         // An instance that begins with cold steps begins after them.
-        let whole = warm_part.kind == StageKind::Whole;
+        let is_whole_trace = warm_part.kind == StageKind::Whole;
         for instance in warm_part.spans.instances.iter_mut().filter(|_| !engine) {
             let first =
                 |list: &[Span]| list.iter().find(|span| inside(span, instance)).map(|span| span.start);
@@ -312,11 +312,13 @@ impl StageIndex {
             if let Some(warm) = warm {
                 // The whole trace holds what was launched before its steps, too.
                 let from = if trace.recorded.is_empty() { Ns::MIN } else { instance.start };
-                let earlier = (0u32..).zip(&trace.calls.start).filter(|_| whole);
+                let earlier = (0u32..).zip(&trace.calls.start).filter(|_| is_whole_trace);
                 let earlier = earlier.filter(|(_, start)| (from..warm).contains(*start));
                 warm_part.cold_calls.extend(earlier.map(|(call, _)| call));
                 let unlaunched = |op: usize| self.launches.call_of_op.get(op) == Some(&NO_CALL);
-                if whole && (0..trace.ops.len()).any(|op| trace.ops.start[op] < warm && unlaunched(op)) {
+                if is_whole_trace
+                    && (0..trace.ops.len()).any(|op| trace.ops.start[op] < warm && unlaunched(op))
+                {
                     warm_part.cold_calls.insert(NO_CALL);
                 }
                 instance.start = warm;
@@ -409,7 +411,7 @@ impl StageIndex {
             return;
         };
         let launching: Vec<(Ns, ProcessId)> = (0..trace.calls.len())
-            .filter(|call| self.contexts.of(*call as u32) != NOWHERE)
+            .filter(|call| self.contexts.of_call(*call as u32) != NOWHERE)
             .map(|call| (trace.calls.start[call], trace.calls.process[call]))
             .collect();
         let steps = iterations(trace, &launching);
@@ -523,7 +525,7 @@ impl StageIndex {
     pub fn launches_in(&self, stage: usize) -> u64 {
         let holds = |context: u32| self.instance_of_context(stage, context).is_some();
         let contexts = (0..).zip(&self.contexts.launches).filter(|(context, _)| holds(*context));
-        let cold = self.at(stage).cold_calls.iter().filter(|call| holds(self.contexts.of(**call)));
+        let cold = self.at(stage).cold_calls.iter().filter(|call| holds(self.contexts.of_call(**call)));
         contexts.map(|(_, launches)| launches).sum::<u64>() - cold.count() as u64
     }
 
@@ -558,21 +560,21 @@ impl StageIndex {
     }
 
     /// Returns the position of the stage that holds the whole trace.
-    fn whole(&self) -> Option<usize> {
+    fn whole_trace(&self) -> Option<usize> {
         self.stages.iter().position(|stage| stage.kind == StageKind::Whole)
     }
 
     /// Returns the stage of a GPU operation. Of several stages that hold it, the first in the order of the rules.
     pub fn stage_of_op(&self, op: usize) -> Option<usize> {
         let stage = self.stage_of_context(self.context_of_op(op)).filter(|_| !self.is_early(op));
-        stage.or_else(|| self.whole())
+        stage.or_else(|| self.whole_trace())
     }
 
     /// Returns the stage in which a call launched GPU work; `None` for a call that launched none.
     pub fn stage_of_call(&self, call: usize) -> Option<usize> {
-        let context = self.contexts.of(u32::try_from(call).ok()?);
+        let context = self.contexts.of_call(u32::try_from(call).ok()?);
         let launched = (context as usize) < self.contexts.len();
-        self.stage_of_context(context).or_else(|| self.whole().filter(|_| launched))
+        self.stage_of_context(context).or_else(|| self.whole_trace().filter(|_| launched))
     }
 
     /// Tells whether a GPU operation belongs to a stage.
@@ -632,7 +634,7 @@ impl StageIndex {
     }
 
     pub(crate) fn context_of_op(&self, op: usize) -> u32 {
-        self.contexts.of(self.call_of_op(op))
+        self.contexts.of_call(self.call_of_op(op))
     }
 
     pub(crate) fn instance_of_context(&self, stage: usize, context: u32) -> Option<usize> {

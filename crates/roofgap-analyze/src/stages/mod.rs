@@ -190,8 +190,9 @@ impl StageSet {
         let inside = |patterns: &[Pattern]| ranges.iter().any(|range| matches(patterns, range));
         // A stage that is itself a warm-up by name was requested.
         let is_warmup = |rule: &StageRule| {
-            let both = |range: &NvtxRange| matches(&rule.patterns, range) && matches(&self.warmup, range);
-            rule.requested && ranges.iter().any(both)
+            let in_stage_and_warmup =
+                |range: &NvtxRange| matches(&rule.patterns, range) && matches(&self.warmup, range);
+            rule.requested && ranges.iter().any(in_stage_and_warmup)
         };
         let holds = |rule: &StageRule| inside(&rule.patterns) || (!rule.requested && inside(&rule.steps));
         let position = if inside(&self.warmup) {

@@ -5,6 +5,7 @@ use crate::attribution::NO_CALL;
 use crate::result::ColdKind;
 use roofgap_trace::{CallClass, NameId, Ns, OpKind, ProcessId, ThreadId, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::LazyLock;
 
 /// Shortest call that a program makes once, ns.
 pub const LONG_LAUNCH_NS: Ns = 1_000_000;
@@ -43,31 +44,22 @@ const NOT_FREED: usize = 8;
 /// the state of its random numbers, and begins.
 const BEFORE_CAPTURE_NS: Ns = 100_000;
 
-/// Beginnings of the names of calls that a program makes once, without `cuda`, `cu` or `hip`, and the time from which on they count, ns.
-const ONCE: [(&str, ColdKind, Ns); 22] = [
-    ("ModuleLoad", ColdKind::ModuleLoad, 0),
-    ("LibraryLoad", ColdKind::ModuleLoad, 0),
-    ("LinkComplete", ColdKind::ModuleLoad, 0),
-    ("GraphInstantiate", ColdKind::GraphInstantiation, 0),
-    ("StreamBeginCapture", ColdKind::GraphInstantiation, 0),
-    ("StreamEndCapture", ColdKind::GraphInstantiation, 0),
-    ("Init", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("CtxCreate", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("DevicePrimaryCtxRetain", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("Malloc", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("MemAlloc", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("MemHost", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("MemFree", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("MemCreate", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("MemMap", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("MemSetAccess", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("Host", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("Free", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("EventCreate", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("StreamCreate", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("FuncGetAttributes", ColdKind::ModuleLoad, LONG_LAUNCH_NS),
-    ("OccupancyMaxActive", ColdKind::ModuleLoad, LONG_LAUNCH_NS),
-];
+/// Calls that a program makes once: their kind, the time from which on they count, ns, and the beginnings of their names without `cuda`,
+/// `cu` or `hip`.
+static ONCE: LazyLock<Vec<(&str, ColdKind, Ns)>> = LazyLock::new(|| {
+    let row = |line: &'static str| {
+        let (kind, rest) = line.split_once('\t')?;
+        let (least, names) = rest.split_once('\t')?;
+        let least = least.parse().ok()?;
+        let kind = match kind {
+            "code" => ColdKind::ModuleLoad,
+            "graph" => ColdKind::GraphInstantiation,
+            _ => ColdKind::Allocation,
+        };
+        Some(names.split(' ').map(move |name| (name, kind, least)))
+    };
+    include_str!("once.tsv").lines().filter_map(row).flatten().collect()
+});
 
 /// Returns the kind of a call that a program makes once, and the time from which on it counts, ns.
 pub fn kind_of_call(name: &str) -> Option<(ColdKind, Ns)> {
@@ -89,47 +81,43 @@ pub struct ColdCalls {
 
 impl ColdCalls {
     /// Collects them from a trace, and the times in which threads allocate or free memory again and again, which is not cold.
-    pub fn of(trace: &Trace, call_of_op: &[u32]) -> (Self, FxHashMap<ThreadId, IntervalSet>) {
+    pub fn collect(trace: &Trace, call_of_op: &[u32]) -> (Self, FxHashMap<ThreadId, IntervalSet>) {
         let calls = &trace.calls;
         let mut kinds: FxHashMap<NameId, (ColdKind, Ns)> =
             trace.names.iter().filter_map(|(id, name)| Some((id, kind_of_call(name)?))).collect();
         let allocating = repeated_allocations(trace, &mut kinds);
-        let mut calls_made_once = Self::default();
+        let mut cold = Self::default();
         if !kinds.is_empty() {
             let columns = calls.name.iter().zip(&calls.start).zip(&calls.end).zip(&calls.thread);
             for (((name, start), end), thread) in columns {
                 if let Some((kind, _)) = kinds.get(name).filter(|(_, least)| end - start >= *least) {
                     let thread_calls: &mut Vec<(Ns, Ns, ColdKind, NameId)> =
-                        calls_made_once.threads.entry(*thread).or_default();
+                        cold.threads.entry(*thread).or_default();
                     let early = if *kind == ColdKind::GraphInstantiation { BEFORE_CAPTURE_NS } else { 0 };
                     let after = thread_calls.last().map_or(Ns::MIN, |before| before.1).min(*start);
                     thread_calls.push(((start - early).max(after), *end, *kind, *name));
                 }
             }
         }
-        let mut seen = vec![false; trace.names.len()];
+        let mut seen = FxHashSet::default();
         for (op, call) in call_of_op.iter().enumerate() {
             let name = trace.ops.name.get(op).filter(|_| trace.ops.kind.get(op) == Some(&OpKind::Kernel));
-            let Some(seen) = name.and_then(|name| seen.get_mut(name.index())) else {
-                continue;
-            };
-            let row = *call as usize;
-            let first = !std::mem::replace(seen, true);
+            let Some(name) = name else { continue };
+            let (row, first) = (*call as usize, seen.insert(*name));
             let least = if first { FIRST_LAUNCH_NS } else { VERY_LONG_LAUNCH_NS };
             if let (Some(start), Some(end)) = (calls.start.get(row), calls.end.get(row))
                 && end - start > least
                 && matches!(calls.class.get(row), Some(CallClass::Launch | CallClass::GraphLaunch))
             {
-                calls_made_once.launches.insert(*call);
+                cold.launches.insert(*call);
             }
-            let begins =
-                |name: &NameId| COMPILED.iter().any(|begin| trace.names.get(*name).starts_with(begin));
+            let text = trace.names.get(*name);
             let alone = calls.class.get(row) == Some(&CallClass::Launch);
-            if first && alone && name.is_some_and(begins) {
-                calls_made_once.compiled.insert(*call);
+            if first && alone && COMPILED.iter().any(|begin| text.starts_with(begin)) {
+                cold.compiled.insert(*call);
             }
         }
-        (calls_made_once, allocating)
+        (cold, allocating)
     }
 
     /// Tells whether there are none.
@@ -153,8 +141,7 @@ impl ColdCalls {
         let row = call as usize;
         let (start, end) = (*calls.start.get(row)?, *calls.end.get(row)?);
         let until = end.min(gap.1);
-        let calls_of_thread =
-            self.threads.get(calls.thread.get(row)?).map_or(&[][..], |calls_of_thread| calls_of_thread);
+        let calls_of_thread = self.threads.get(calls.thread.get(row)?).map_or(&[][..], Vec::as_slice);
         let first = calls_of_thread.partition_point(|(_, end, ..)| *end <= gap.0);
         let last = calls_of_thread.partition_point(|(start, ..)| *start < until);
         let inside = calls_of_thread.get(first..last.max(first)).unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::cold_calls::ColdCalls;
 use super::copy_kind;
 use super::interval::{CoveredTime, IntervalSet};
-use crate::attribution::{NO_CALL, is_migration};
+use crate::attribution::{NO_CALL, is_migration, rows_by_thread};
 use crate::result::{CopyKind, Idle, IdleDetail, LaunchAfter, StageKind};
 use crate::stages::{DATA_LOADER, StageIndex};
 use roofgap_base::stats::median;
@@ -160,13 +160,13 @@ pub struct HostGap {
 }
 
 impl Activity {
-    /// Lists the part of a gap that [`Activity::split`] counts as launch, sync and copy; all of it where it is `whole`.
+    /// Lists the part of a gap that [`Activity::split`] counts as launch, sync and copy; all of it with `to_its_end`.
     pub fn host_gaps(
         &self,
         trace: &Trace,
         device: usize,
         (from, to): (Ns, Ns),
-        (call, whole): (u32, bool),
+        (call, to_its_end): (u32, bool),
         list: &mut Vec<HostGap>,
     ) {
         let launch = Launch::from_call(trace, (from, to), call);
@@ -177,7 +177,7 @@ impl Activity {
             .map(|sets| thread.and_then(|thread| sets.get(thread.index())).unwrap_or(&none));
         let busy = self.devices.get(device).map_or(&none, |busy| &busy.set);
         let mut push = |start: Ns, end: Ns, waits: bool| list.push(HostGap { thread, start, end, waits });
-        busy.pieces(from, if whole { to } else { arrived }, |start, end, busy| {
+        busy.pieces(from, if to_its_end { to } else { arrived }, |start, end, busy| {
             let before = end.min(until).max(start);
             if !busy {
                 sync.pieces(start, before, |start, end, syncs| match syncs {
@@ -371,10 +371,8 @@ const NESTED_CALLS: usize = 4;
 /// The launch gaps of a stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LaunchGaps {
-    /// Launch time of the longest gap without data loading and cold calls, ns.
-    pub longest_ns: Ns,
-    /// Operation that ended the longest gap.
-    pub longest_before: Option<usize>,
+    /// Launch time of the longest gap without data loading and cold calls, ns, and the operation that ended it.
+    pub longest: (Ns, Option<usize>),
     /// Launch time in which the launching thread was getting data, summed over gaps, ns.
     pub data_loading_ns: Ns,
     /// Other work of the launching thread in the gap with most of it, ns, and the operation that ended it.
@@ -487,13 +485,8 @@ impl HostWork {
             let begins = move |range: &&Range| trace.names.get(range.name).starts_with(begin);
             IntervalSet::by_thread(trace.ranges.rows.iter().filter(begins))
         };
-        let (cold, allocating) = ColdCalls::of(trace, &index.launches().call_of_op);
-        let mut calls = vec![Vec::new(); trace.threads.len()];
-        for (row, thread) in (0u32..).zip(&trace.calls.thread) {
-            if let Some(rows) = calls.get_mut(thread.index()) {
-                rows.push(row);
-            }
-        }
+        let (cold, allocating) = ColdCalls::collect(trace, &index.launches().call_of_op);
+        let calls = rows_by_thread(trace, (0u32..).zip(trace.calls.thread.iter().copied()));
         Self {
             loading: ranges(DATA_LOADER),
             messages: ranges(MESSAGES),
@@ -609,8 +602,8 @@ impl HostWork {
         }
         let cold = cold + away + allocating;
         detail.host_first_ns += first.min(launch_only - cold);
-        if launch_only - cold > gaps.longest_ns {
-            (gaps.longest_ns, gaps.longest_before) = (launch_only - cold, Some(op));
+        if launch_only - cold > gaps.longest.0 {
+            gaps.longest = (launch_only - cold, Some(op));
         }
     }
 }

@@ -4,7 +4,6 @@ mod cold;
 mod cold_calls;
 mod idle;
 mod interval;
-mod repeats;
 mod stages;
 mod steps;
 

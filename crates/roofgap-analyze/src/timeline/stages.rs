@@ -185,6 +185,7 @@ impl StageMeter<'_> {
             .zip(elapsed.period_ns.filter(|time| *time > 0))
             .map(|(tokens, time)| tokens as f64 * 1e9 / time as f64);
         let copies = self.copies.table(rows());
+        let (before, queued_ns) = self.before(instances, &members);
         let with_work = |list: &[Extent]| list.iter().filter(|extent| extent.length().is_some()).count();
         let gpu = !members.ops.is_empty();
         let measured = !trace.ops.is_empty();
@@ -205,9 +206,9 @@ impl StageMeter<'_> {
             devices_per_instance: with_work(&members.device_extents) as f64
                 / with_work(&members.extents).max(1) as f64,
             memcpy_ns: measured.then(|| copies.iter().map(|row| row.total_ns).sum()),
-            queued_ns: self.queued_ns(instances, &members),
+            queued_ns,
             late_ns: members.late_ns(instances),
-            before: self.before(instances, &members),
+            before,
             idle: gpu.then_some(idle.idle),
             idle_detail: idle.detail,
             launch_after: idle.launch_after,
@@ -269,20 +270,24 @@ impl StageMeter<'_> {
         (instances.iter().map(works).sum::<Ns>() - blocked.sum::<Ns>()).max(0)
     }
 
-    /// Measures the idle time before the first operation of each instance.
-    fn before(&self, instances: &[Span], members: &Members<'_>) -> BeforeFirst {
-        let mut before = BeforeFirst::default();
+    /// Measures the idle time before the first operation of each instance. Returns the time too in which the GPU ran earlier work, ns: what
+    /// was recorded, and where nothing was, all of the time after the launch.
+    fn before(&self, instances: &[Span], members: &Members<'_>) -> (BeforeFirst, Ns) {
+        let (mut before, mut queued_ns) = (BeforeFirst::default(), 0);
         for InstanceWork { span, device, extent, first } in members.with_work(instances) {
             let gap = (span.start, self.arrived(first, (span.start, extent.0)));
-            before.after_launch_ns += self.after_launch_ns(device, gap, extent.0);
-            let idle_ns = (gap.1 - gap.0 - self.activity.busy_in(device, gap.0, gap.1)).max(0);
+            let after_launch_ns = self.after_launch_ns(device, gap, extent.0);
+            let busy_ns = self.activity.busy_in(device, gap.0, gap.1);
+            let idle_ns = (gap.1 - gap.0 - busy_ns).max(0);
             let call = self.index.call_of_op(first);
             let (loading, cold) = self.host.parts(self.trace, gap, call, idle_ns);
+            queued_ns += busy_ns + extent.0 - gap.1 - after_launch_ns;
+            before.after_launch_ns += after_launch_ns;
             before.idle_ns += idle_ns;
             before.data_loading_ns += loading;
             before.cold_ns += cold;
         }
-        before
+        (before, queued_ns)
     }
 
     /// Measures the time of instances and of the work of others in it. `foreign_ns` is the time of such work in the gaps of the stage.
@@ -305,10 +310,10 @@ impl StageMeter<'_> {
         let steady = if steps.is_empty() {
             steady(SteadyUnit::Instance, &each, &expected(&each, &vec![0.0; each.len()]))
         } else {
-            let whole = periods.whole();
-            let times: Vec<Ns> = steps.iter().take(whole).map(|step| step.time_ns).collect();
+            let complete = periods.complete();
+            let times: Vec<Ns> = steps.iter().take(complete).map(|step| step.time_ns).collect();
             let expected = periods.expected();
-            steady(SteadyUnit::Step, &times, expected.get(..whole).unwrap_or(&expected))
+            steady(SteadyUnit::Step, &times, expected.get(..complete).unwrap_or(&expected))
         };
         let after_ns = if in_steps { 0 } else { self.other_work_after(stage, members) };
         let after_steps = steps.iter().filter(|_| in_steps).map(|step| step.busy_after_ns);
@@ -323,18 +328,6 @@ impl StageMeter<'_> {
             steady,
             ..Stage::default()
         }
-    }
-
-    /// Returns the time before the first operation of each instance in which the GPU ran earlier work, ns: what was recorded, and where
-    /// nothing was, all of the time after the launch.
-    fn queued_ns(&self, instances: &[Span], members: &Members<'_>) -> Ns {
-        let queued = |work: InstanceWork| {
-            let (begin, end) = (work.span.start, work.extent.0);
-            let arrived = self.arrived(work.first, (begin, end));
-            let idle_ns = self.after_launch_ns(work.device, (begin, arrived), end);
-            self.activity.busy_in(work.device, begin, arrived) + end - arrived - idle_ns
-        };
-        members.with_work(instances).map(queued).sum()
     }
 
     /// Returns the time from the arrival of a launch to the start of its operation in which a device ran nothing, ns. Before the first
@@ -593,8 +586,8 @@ impl StageMeter<'_> {
             let step_of_call = self.index.step_of_call(self.trace, stage, spans);
             step_of_call.iter().filter(|at| **at != u32::MAX).count() as f64 / each.len() as f64
         });
-        let mut whole: Vec<Ns> = each.iter().take(periods.whole()).copied().collect();
-        let steps = Steps { p50_ns: median(&mut whole)?, ..step_summary(each, per_step)? };
+        let mut complete: Vec<Ns> = each.iter().take(periods.complete()).copied().collect();
+        let steps = Steps { p50_ns: median(&mut complete)?, ..step_summary(each, per_step)? };
         Some(if periods.on_gpu { with_cpu(steps, on_cpu) } else { steps })
     }
 

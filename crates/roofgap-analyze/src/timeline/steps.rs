@@ -70,7 +70,7 @@ impl StepPeriods {
         // Cold steps follow the others too.
         let all = index.spans_with_cold(stage);
         let sequence: &[Span] = if engine { index.engine_spans() } else { &all.steps };
-        let mut works = StepWork::of(trace, index, stage, sequence);
+        let mut works = StepWork::add_up(trace, index, stage, sequence);
         if !engine {
             works.begin_on_cpu(sequence, activity);
         }
@@ -134,7 +134,7 @@ impl StepPeriods {
     }
 
     /// Returns the number of steps that show how long a step takes: all, or all but a last one without a known end.
-    pub fn whole(&self) -> usize {
+    pub fn complete(&self) -> usize {
         self.each.len() - usize::from(self.is_open && self.each.len() > 1)
     }
 
@@ -243,7 +243,7 @@ struct StepWork {
 }
 
 impl StepWork {
-    fn of(trace: &Trace, index: &StageIndex, stage: usize, spans: &[Span]) -> Self {
+    fn add_up(trace: &Trace, index: &StageIndex, stage: usize, spans: &[Span]) -> Self {
         let ops = &trace.ops;
         let devices = trace.devices.len().max(1);
         let of_call = index.step_of_call(trace, stage, spans);
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn a_last_step_without_a_known_end_is_left_out_of_several() {
         let whole = |steps: usize, is_open| {
-            StepPeriods { each: vec![StepPeriod::default(); steps], on_gpu: true, is_open }.whole()
+            StepPeriods { each: vec![StepPeriod::default(); steps], on_gpu: true, is_open }.complete()
         };
         assert_eq!((whole(5, true), whole(5, false), whole(2, true), whole(1, true)), (4, 5, 1, 1));
     }

@@ -6,7 +6,7 @@ use crate::gpu::GpuFacts;
 use crate::result::*;
 use crate::roof::{self, RoofSums};
 use crate::stages::{StageIndex, StageSpans};
-use crate::timeline::IntervalSet;
+use crate::timeline::{Grouped, IntervalSet};
 use roofgap_base::stats::median_f64;
 use roofgap_trace::account::Account;
 use roofgap_trace::vitals::{GpuActivity, GpuState, GpuUser, GpuVitals};
@@ -243,14 +243,11 @@ fn gpu_row(trace: &Trace, gpu: &DeviceVitals, (first, last): (Ns, Ns)) -> Vitals
     let celsius = vitals.celsius.iter().filter(|(at, _)| is_now(*at));
     let lists: Vec<&Vec<GpuUser>> =
         vitals.processes.iter().filter(|(at, _)| is_now(*at)).map(|(_, users)| users).collect();
-    let mut others: Vec<OtherTenant> = Vec::new();
+    let mut others: Grouped<u32, OtherTenant> = Grouped::default();
     for user in lists.iter().copied().flatten().filter(|user| is_other(trace, user)) {
         let Some(used) = user.sm_pct.filter(|pct| *pct > 0) else { continue };
-        let sm_pct = used as f64 / lists.len() as f64;
-        match others.iter_mut().find(|other| other.pid == user.pid) {
-            Some(other) => other.sm_pct += sm_pct,
-            None => others.push(OtherTenant { pid: user.pid, name: user.name.clone(), sm_pct }),
-        }
+        let new = || OtherTenant { pid: user.pid, name: user.name.clone(), sm_pct: 0.0 };
+        others.entry(user.pid, new).sm_pct += used as f64 / lists.len() as f64;
     }
     VitalsGpu {
         device: trace.devices[gpu.device].number,
@@ -262,7 +259,7 @@ fn gpu_row(trace: &Trace, gpu: &DeviceVitals, (first, last): (Ns, Ns)) -> Vitals
         default_limit_w: vitals.default_limit_w,
         celsius: celsius.map(|(_, degrees)| *degrees).reduce(f64::max),
         mig: vitals.is_mig,
-        others,
+        others: others.items,
     }
 }
 

@@ -74,7 +74,7 @@ pub fn add(
     }
     let (mut lanes, mut rows) = (Vec::new(), Vec::new());
     for counters in &trace.sampled {
-        let lane = Lane::of(trace, index, counters, gpu);
+        let lane = Lane::from_samples(trace, index, counters, gpu);
         let Some(lane) = lane.filter(|lane| lane.windows.len() >= LEAST_WINDOWS) else { continue };
         if lane.is_foreign() {
             joined.losses.add(LossKind::SamplesForeign, 1);
@@ -142,7 +142,7 @@ struct Lane {
 }
 
 impl Lane {
-    fn of(
+    fn from_samples(
         trace: &Trace,
         index: &StageIndex,
         counters: &SampledCounters,

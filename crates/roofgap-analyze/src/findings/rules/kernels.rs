@@ -9,6 +9,7 @@ use crate::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
 use crate::names::{Family, is_initialisation};
 use crate::numbers::{count, counted, time};
 use crate::result::{Confidence, CounterRow, Finding, Kernel, NcuRule, Stage};
+use crate::timeline::Grouped;
 
 /// Share of the stage's kernel time, in %, from which on small kernels are worth a line.
 const LEAST_SMALL_PCT: f64 = 20.0;
@@ -439,7 +440,7 @@ const LEFT_OUT: [&str; 1] = ["MemoryL2Compression"];
 /// for each unit, counts once with the largest. A launch that is mostly its start and its end is left out.
 pub fn ncu_rules(view: &View<'_>) -> Vec<Finding> {
     // One line for a kernel and rule: the launch shapes that a rule speaks of are added up.
-    let mut results: Vec<RuleResult<'_>> = Vec::new();
+    let mut results: Grouped<_, RuleResult<'_>> = Grouped::default();
     let long = view.counters().filter(|row| is_long(row.timeline_total_ns, row.timeline_calls));
     for measured in long {
         let most_ns = beyond_shortest_ns(measured.timeline_total_ns, measured.timeline_calls);
@@ -448,24 +449,17 @@ pub fn ncu_rules(view: &View<'_>) -> Vec<Finding> {
         for (advice, percent) in estimates(measured).into_iter().filter(|(rule, _)| !of_pipe(&rule.rule)) {
             let saves = (measured.timeline_total_ns as f64 * percent / 100.0).min(most_ns as f64);
             let kernel = &measured.row.kernel;
-            let same = |row: &&mut RuleResult<'_>| row.kernel == kernel && row.advice.rule == advice.rule;
-            match results.iter_mut().find(same) {
-                Some(result) => {
-                    // The text is that of the largest estimate.
-                    if percent > result.percent {
-                        (result.advice, result.percent) = (advice, percent);
-                    }
-                    result.kernel_ns += measured.timeline_total_ns;
-                    result.saves += saves;
-                }
-                None => {
-                    let kernel_ns = measured.timeline_total_ns;
-                    results.push(RuleResult { kernel, kernel_ns, advice, percent, saves });
-                }
+            let new = || RuleResult { kernel, kernel_ns: 0, advice, percent, saves: 0.0 };
+            let result = results.entry((kernel, &advice.rule), new);
+            // The text is that of the largest estimate.
+            if percent > result.percent {
+                (result.advice, result.percent) = (advice, percent);
             }
+            result.kernel_ns += measured.timeline_total_ns;
+            result.saves += saves;
         }
     }
-    results.iter().filter_map(|result| result.finding(view)).collect()
+    results.items.iter().filter_map(|result| result.finding(view)).collect()
 }
 
 /// Use of a unit, % of its peak, below which it does not matter how evenly its parts are used.
@@ -485,7 +479,7 @@ const WASTE: [&str; 3] = ["Uncoalesced", "SharedMemoryConflicts", "AccessPattern
 fn estimates(measured: &Measured) -> Vec<(&NcuRule, f64)> {
     let row = &measured.row;
     let busiest = busiest_pct(row);
-    let mut largest: Vec<(&NcuRule, f64)> = Vec::new();
+    let mut largest: Grouped<&str, (&NcuRule, f64)> = Grouped::default();
     let counts = |advice: &&NcuRule| {
         // A grid that does not fill the GPU has few warps whatever they do.
         let is_small = measured.bound == Some(Bound::TooSmall);
@@ -501,13 +495,12 @@ fn estimates(measured: &Measured) -> Vec<(&NcuRule, f64)> {
         let others = || [row.sm_pct, row.dram_pct].into_iter().flatten().fold(0.0, f64::max);
         let busiest = if is_waste { others() } else { busiest };
         let percent = percent.min((100.0 - busiest).max(0.0));
-        match largest.iter_mut().find(|(known, _)| known.rule == advice.rule) {
-            Some(known) if known.1 < percent => *known = (advice, percent),
-            Some(_) => {}
-            None => largest.push((advice, percent)),
+        let known = largest.entry(&advice.rule, || (advice, percent));
+        if known.1 < percent {
+            *known = (advice, percent);
         }
     }
-    largest
+    largest.items
 }
 
 /// Results of one rule for one kernel.

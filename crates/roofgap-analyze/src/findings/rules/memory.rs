@@ -233,17 +233,9 @@ pub fn bound_by_a_pipe(view: &View<'_>) -> Option<Finding> {
         .finish(title, action)
 }
 
-/// What rules of ncu say of a launch, by parts of their names. Of stalls newer versions tell the kind in the text alone.
-const CAUSES: [(&str, &str, &str); 8] = [
-    ("LongScoreboard", "dependency on a L1TEX", "warps wait for loads from memory"),
-    ("StallBarrier", "CTA barrier", "warps wait at barriers"),
-    ("LgThrottle", "LG (local", "the queue for local and global memory is full"),
-    ("MioThrottle", "MIO (memory", "the queue for shared memory and special instructions is full"),
-    ("ShortScoreboard", "dependency on a MIO", "warps wait for shared memory or special instructions"),
-    ("Uncoalesced", "", "addresses of neighbouring threads lie apart"),
-    ("SharedMemoryConflicts", "", "threads of a warp use the same banks of shared memory"),
-    ("ThreadDivergence", "", "threads of a warp take different ways"),
-];
+/// Causes that rules of ncu name for a launch: part of the name of the rule, of its text where newer versions tell the kind of a stall there
+/// alone, and the cause.
+const CAUSES: &str = include_str!("../../../texts/ncu.tsv");
 
 /// Says what ncu's rules name as causes for a launch; `None` where none does.
 fn named_causes(row: &Measured) -> Option<String> {
@@ -255,8 +247,12 @@ fn named_causes(row: &Measured) -> Option<String> {
         let is_large = |advice: &NcuRule| effect_pct(advice).is_none_or(|pct| pct >= LEAST_CAUSE_PCT);
         row.advice.iter().any(|advice| is(advice) && is_large(advice))
     };
-    let causes = CAUSES.iter().filter(|(name, text, _)| says(name, text)).map(|(.., cause)| *cause);
-    let mut causes: Vec<&str> = causes.collect();
+    let cause = |line: &'static str| {
+        let (name, rest) = line.split_once('\t')?;
+        let (text, cause) = rest.split_once('\t')?;
+        says(name, text).then_some(cause)
+    };
+    let mut causes: Vec<&str> = CAUSES.lines().filter_map(cause).collect();
     causes.dedup();
     (!causes.is_empty()).then(|| format!("By ncu's rules {}.", causes.join(", ")))
 }

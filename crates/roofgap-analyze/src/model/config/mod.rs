@@ -35,17 +35,17 @@ impl Architecture {
         if !text.has("hidden_size") && top.has("hidden_size") {
             text = top.clone();
         }
-        let both = [&top, &text];
-        let kind = both.into_iter().find_map(|fields| fields.text("model_type")).unwrap_or_default();
+        let levels = [&top, &text];
+        let kind = levels.into_iter().find_map(|fields| fields.text("model_type")).unwrap_or_default();
         let mut assumptions = Vec::new();
         let decoder = decoder::read(&top, &text)?;
         let vision = vision::read(&top, decoder.hidden, &mut assumptions)?;
-        let named = both.into_iter().find_map(|fields| fields.text("dtype").or(fields.text("torch_dtype")));
+        let named = levels.into_iter().find_map(|fields| fields.text("dtype").or(fields.text("torch_dtype")));
         let dtype = named.and_then(|name| name.parse().ok()).unwrap_or_else(|| {
             assumptions.push("the configuration names no number format, so bf16 is assumed".to_owned());
             Dtype::Bf16
         });
-        let weights = read_weights(both, dtype, &mut assumptions);
+        let weights = read_weights(levels, dtype, &mut assumptions);
         let kind = if kind.is_empty() { "unnamed model" } else { kind };
         let name = top.text("_name_or_path").filter(|name| !name.is_empty()).unwrap_or(kind).to_owned();
         Ok(Self { name, dtype, weights, decoder, vision, assumptions, replicas: 1 })
@@ -209,11 +209,11 @@ impl<'a> Fields<'a> {
 }
 
 /// Reads how weights are stored: in the number format, or quantised.
-fn read_weights(both: [&Fields<'_>; 2], dtype: Dtype, assumptions: &mut Vec<String>) -> WeightFormat {
+fn read_weights(levels: [&Fields<'_>; 2], dtype: Dtype, assumptions: &mut Vec<String>) -> WeightFormat {
     let bits = dtype.bits();
     let how = format!("all weights in {dtype}");
     let plain = WeightFormat { linear_bits: bits, expert_bits: bits, other_bits: bits, how };
-    let quantisation = both.into_iter().find_map(|fields| fields.object("quantization_config"));
+    let quantisation = levels.into_iter().find_map(|fields| fields.object("quantization_config"));
     let Some(quantisation) = quantisation else {
         return plain;
     };

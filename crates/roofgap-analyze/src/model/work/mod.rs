@@ -1,10 +1,9 @@
 //! The FLOPs and bytes of a stage of a model, term by term.
 //!
-//! `decoder` has the language model, `engine` the steps of a serving engine, `vision` the encoders. [`Architecture::stage_work`] fits a
+//! `decoder` has the language model and the steps of a serving engine, `vision` the encoders. [`Architecture::stage_work`] fits a
 //! stage of a trace to the tokens of a run.
 
 mod decoder;
-mod engine;
 mod vision;
 
 #[cfg(test)]
