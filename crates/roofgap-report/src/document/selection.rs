@@ -31,7 +31,7 @@ impl Selection {
             part.counters.retain(|row| row.stage.as_ref() == Some(stage));
             part.layers.retain(|row| row.stage == *stage);
             part.reasons.retain(|reason| match &reason.about {
-                About::StageMfu(of) | About::StageMbu(of) => of == stage,
+                About::StageMfu(name) | About::StageMbu(name) => name == stage,
                 _ => true,
             });
             for rank in &mut part.ranks {
