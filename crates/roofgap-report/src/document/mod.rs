@@ -11,7 +11,6 @@
 //! - `gpu_work`: copies, graphs and communication; several ranks
 //! - `provenance`: inputs, environment, phases, profiler overhead, losses, why a part is missing; figures of a Stage 1 runner
 //! - `summary`: the document for stakeholders
-//! - `selection`: the part of an analysis that a user asks for
 
 pub mod brief;
 pub mod findings;
@@ -20,7 +19,6 @@ pub mod headline;
 pub mod kernels;
 pub mod provenance;
 pub mod roof;
-pub mod selection;
 pub mod serving;
 pub mod stages;
 pub mod summary;
