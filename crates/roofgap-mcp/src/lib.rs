@@ -5,18 +5,15 @@
 //!
 //! - [`roots`]: the folders that may be read, and the inputs in them;
 //! - [`message`]: the lines of the protocol;
-//! - `answer`: the input, the place of a part of the analysis, and the bounds of texts;
-//! - `tools`: a request, an answer and a function for each tool.
+//! - `tools`: a request, an answer and a function for each tool; the parts of an answer and the bounds of its texts.
 
 pub mod message;
 pub mod roots;
 
-mod answer;
 mod tools;
 
 pub use roots::Roots;
 
-use answer::{Bounded, ToolError};
 use message::Lines;
 use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::handler::server::wrapper::Parameters;
@@ -29,11 +26,10 @@ use std::fmt::Display;
 use std::sync::Arc;
 use tools::compare::{self, CompareAnswer, CompareRequest};
 use tools::findings::{self, ExplainAnswer, ExplainRequest, FindingsAnswer, FindingsRequest};
-use tools::kernels::{self, KernelsAnswer, KernelsRequest};
 use tools::list::{self, ListAnswer, ListRequest};
-use tools::summary::{self, SummaryAnswer};
+use tools::summary::{self, KernelsAnswer, KernelsRequest, SummaryAnswer};
 use tools::timeline::{self, StepsAnswer, StepsRequest, TimelineAnswer, TimelineRequest};
-use tools::{InputRequest, State};
+use tools::{Bounded, InputRequest, State, ToolError};
 
 /// Guidance for the client, sent when it connects.
 const INSTRUCTIONS: &str = "Reads GPU profiles of LLMs. Start with `list`, then `summary` of an input, then `findings`. \
@@ -130,7 +126,7 @@ tools! {
     /// Lists what is worth fixing, largest possible saving first, with the evidence and an action for each.
     findings, "Findings": FindingsRequest => FindingsAnswer = findings::answer;
     /// Lists kernels by total GPU time, of one stage or of the whole trace, with hardware counters where ncu measured them.
-    kernels, "Kernels": KernelsRequest => KernelsAnswer = kernels::answer;
+    kernels, "Kernels": KernelsRequest => KernelsAnswer = summary::answer_kernels;
     /// Gives the time of each step of a stage (a token of decode, a step of an engine), its percentiles and the slowest steps.
     steps, "Steps": StepsRequest => StepsAnswer = timeline::answer_steps;
     /// Lists the GPU operations of a time window in order, and how long each device was busy in it.

@@ -8,9 +8,8 @@ pub mod vitals;
 
 use crate::collector::output::Output;
 use crate::collector::{gpu, now};
-use crate::cupti::Failure;
-use crate::cupti::library::Surroundings;
 use crate::cupti::pm::{PmConfig, PmLibrary, PmRun};
+use crate::cupti::{Failure, Surroundings};
 use roofgap_wire::{
     ClockPair, CounterMetric, CounterSample, Cupti, End, FrameBuilder, Loss, Process, Record, Text,
 };
@@ -131,8 +130,8 @@ pub fn probe() -> Result<String, SampleError> {
     let configs = collectors(&library, 10_000)?;
     configs.iter().for_each(|(_, run)| library.close(run));
     let counters = configs.iter().map(|(config, _)| config.metrics.len()).min().unwrap_or(0);
-    let (gpus, of, path) = (configs.len(), library.devices(), library.path.display());
-    Ok(format!("{counters} counters on {gpus} of {of} GPUs by CUPTI {}, {path}", library.version()))
+    let (gpus, all, path) = (configs.len(), library.devices(), library.path.display());
+    Ok(format!("{counters} counters on {gpus} of {all} GPUs by CUPTI {}, {path}", library.version()))
 }
 
 /// Opens the first CUPTI that can sample.

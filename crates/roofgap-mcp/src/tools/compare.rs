@@ -47,11 +47,11 @@ pub fn answer(state: &State, request: &CompareRequest) -> Result<CompareAnswer, 
     let mut comparison = compare(base.as_side(), head.as_side(), &CompareOptions::default());
     let headline = headline(&comparison);
     let kernel_count = comparison.kernels.len();
-    comparison.kernels = request.page.of(&comparison.kernels).to_vec();
+    comparison.kernels = request.page.select(&comparison.kernels).to_vec();
     comparison.differences.truncate(MOST);
     comparison.stages.truncate(MOST);
     for stage in &mut comparison.stages {
-        stage.explanation.parts = request.page.of(&stage.explanation.parts).to_vec();
+        stage.explanation.parts = request.page.select(&stage.explanation.parts).to_vec();
     }
     Ok(CompareAnswer { headline, comparable: !comparison.is_incomparable(), kernel_count, comparison })
 }

@@ -1,7 +1,6 @@
 //! `findings`: what is worth fixing, with the evidence; `explain`: one finding in full.
 
-use super::{InputRequest, Page, State, find_stage, listed};
-use crate::answer::{InputRef, Located};
+use super::{InputRef, InputRequest, Located, Page, State, find_stage, listed};
 use roofgap_analyze::Finding;
 use roofgap_analyze::findings::{explain, fix};
 use roofgap_base::error::Error;
@@ -41,7 +40,7 @@ pub fn answer(state: &State, request: &FindingsRequest) -> Result<FindingsAnswer
     let findings = opened.analysis.findings.iter().enumerate();
     let rows: Vec<(usize, &Finding)> =
         findings.filter(|(_, finding)| wanted.is_none() || finding.stage.as_deref() == wanted).collect();
-    let shown = request.page.of(&rows).iter();
+    let shown = request.page.select(&rows).iter();
     Ok(FindingsAnswer {
         input,
         count: rows.len(),

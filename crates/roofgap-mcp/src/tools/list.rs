@@ -95,9 +95,9 @@ pub fn answer(state: &State, request: &ListRequest) -> Result<ListAnswer, Error>
     };
     Ok(ListAnswer {
         run_count: runs.len(),
-        runs: request.page.of(&runs).iter().map(row).collect(),
+        runs: request.page.select(&runs).iter().map(row).collect(),
         capture_count: search.captures.len(),
-        captures: request.page.of(&search.captures).iter().map(capture).collect(),
+        captures: request.page.select(&search.captures).iter().map(capture).collect(),
         folders: roots.folders().iter().map(|folder| folder.display().to_string()).collect(),
         search_cut_short: search.entries > MOST_ENTRIES,
     })

@@ -1,7 +1,6 @@
 //! `timeline`: the GPU operations of a time window. `steps`: the steps of a stage, and the slowest of them.
 
-use super::{InputRequest, Page, State, find_stage};
-use crate::answer::InputRef;
+use super::{InputRef, InputRequest, Page, State, find_stage};
 use roofgap_analyze::{Analysis, IntervalSet, Stage, Steps, short_name};
 use roofgap_base::error::Error;
 use roofgap_report::main_stage;
@@ -106,7 +105,7 @@ pub fn answer(state: &State, request: &TimelineRequest) -> Result<TimelineAnswer
         end_ns,
         devices: busy(trace, &rows, window),
         count: rows.len(),
-        operations: request.page.of(&rows).iter().map(|&row| operation(&opened, row, first)).collect(),
+        operations: request.page.select(&rows).iter().map(|&row| operation(&opened, row, first)).collect(),
     })
 }
 
@@ -217,7 +216,7 @@ pub fn answer_steps(state: &State, request: &StepsRequest) -> Result<StepsAnswer
             steps
         }),
         not_measured: steps.is_none().then_some(missing),
-        steps: request.page.of(&rows).to_vec(),
+        steps: request.page.select(&rows).to_vec(),
         slowest,
     })
 }

@@ -187,9 +187,10 @@ fn part_of(limit: StageLimit) -> Option<&'static str> {
 
 /// Counts the losses that change numbers.
 fn losses(analysis: &Analysis) -> Option<String> {
-    let of = |severity: &str| analysis.losses.iter().filter(|loss| loss.severity == severity).count() as u64;
-    let found = [(of("error"), "wrong"), (of("warning"), "incomplete")];
-    let (n, effect) = found.into_iter().find(|(n, _)| *n > 0)?;
+    let number =
+        |severity: &str| analysis.losses.iter().filter(|loss| loss.severity == severity).count() as u64;
+    let effects = [(number("error"), "wrong"), (number("warning"), "incomplete")];
+    let (n, effect) = effects.into_iter().find(|(n, _)| *n > 0)?;
     let losses = all_counted([(n, "loss", "losses")]);
     Some(format!("Some numbers are {effect} because of {losses} in the recording: `--show losses`"))
 }

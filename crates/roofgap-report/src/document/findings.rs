@@ -232,7 +232,7 @@ pub fn derivations<'a>(bundle: Bundle<'a>, id: &str) -> Vec<Derivation<'a>> {
 
 fn derivation<'a>(bundle: Bundle<'a>, finding: &'a Finding) -> Derivation<'a> {
     let (at, stage) = (stage_at(bundle.analysis, finding), stage_of(bundle.analysis, finding));
-    let (of, single) = match explain(&finding.id).map(|rule| rule.rows) {
+    let (kind, single) = match explain(&finding.id).map(|rule| rule.rows) {
         Some(Rows::Gaps(cause)) => ("gap", gaps(bundle, at, cause)),
         Some(Rows::Kernels(families)) => {
             let kernels = stage.map_or(&bundle.analysis.kernels, |stage| &stage.kernels);
@@ -249,7 +249,7 @@ fn derivation<'a>(bundle: Bundle<'a>, finding: &'a Finding) -> Derivation<'a> {
         Some(Rows::Evidence) | None => ("", Vec::new()),
     };
     let (count, total_ns) = (single.len(), single.iter().map(|row| row.ns).sum());
-    Derivation { finding, of: (count > 0).then_some(of), rows: together(single), count, total_ns }
+    Derivation { finding, of: (count > 0).then_some(kind), rows: together(single), count, total_ns }
 }
 
 /// Adds up what has one name; the longest first. The start is that of the longest of a name.

@@ -6,17 +6,6 @@ use super::{Block, Document, Section, maybe};
 use roofgap_analyze::{About, Analysis, Job, RankInfo, Stage, StageUtilisation, short_name};
 use roofgap_base::numbers::{count, counted, decimal, percent, share, size, time};
 
-/// Explains the columns of the table of communication.
-const COMMUNICATION: &str = "Exposed is time in which the device ran no kernel but communication; the rest is hidden behind \
-     computation. Time spent waiting for a slower rank counts as communication. Bus bandwidth is that of nccl-tests; the peak is that of \
-     the GPU's link to others of its node in one direction.";
-
-/// Explains the columns of the table of copies.
-const COPIES: &str = "Overlapped is time in which the device also ran a kernel. The peak is that of the GPU's link in one direction.";
-
-/// Explains the table of graphs.
-const GRAPHS: &str = "These graphs were recorded as one operation each, without their kernels.";
-
 impl Document<'_> {
     /// Tabulates the GPU work of the whole trace that is not a kernel by name.
     pub(super) fn gpu_work(&self) -> Vec<Section> {
@@ -26,11 +15,8 @@ impl Document<'_> {
             let table = Some(table(analysis)).filter(|_| !self.text().stages_only)?;
             Some(if one_device { table.without(&["device"]) } else { table })
         };
-        let tables = [
-            ("graphs", "Graphs", GRAPHS, shown(graphs)),
-            ("copies", "Copies", COPIES, shown(copies)),
-            ("communication", "Communication", COMMUNICATION, shown(communication)),
-        ];
+        let tables =
+            [("graphs", shown(graphs)), ("copies", shown(copies)), ("communication", shown(communication))];
         self.all_tabled(tables, self.text().kernels).collect()
     }
 
@@ -38,12 +24,12 @@ impl Document<'_> {
     pub(super) fn job(&self) -> Vec<Section> {
         let (job, ranks) = (self.analysis.job.as_ref(), &self.analysis.ranks);
         let tables = [
-            ("ranks", "Ranks", RANKS, job.map(|_| ranks_table(ranks))),
-            ("collectives", "Collectives across ranks", COLLECTIVES, job.map(collectives)),
-            ("stragglers", "Ranks that others wait for", STRAGGLERS, job.map(stragglers)),
-            ("experts", "Balance of experts", EXPERTS, job.map(experts)),
-            ("transfers", "Transfers between ranks", TRANSFERS, job.map(transfers)),
-            ("utilisation", "Utilisation of ranks", UTILISATION, job.map(|job| utilisation(job, ranks))),
+            ("ranks", job.map(|_| ranks_table(ranks))),
+            ("collectives", job.map(collectives)),
+            ("stragglers", job.map(stragglers)),
+            ("experts", job.map(experts)),
+            ("transfers", job.map(transfers)),
+            ("utilisation", job.map(|job| utilisation(job, ranks))),
         ];
         let about = |about: &About| matches!(about, About::Other(path) if path == "ranks" || path == "job.collectives");
         let unknown = self.analysis.reasons.iter().filter(|reason| self.is_text() && about(&reason.about));
@@ -52,16 +38,13 @@ impl Document<'_> {
         tables.chain([Section::new("ranks", "").with(unknown)]).collect()
     }
 
-    /// Returns a section for each id, title, meaning and table.
+    /// Returns a section for each id and table.
     fn all_tabled<const N: usize>(
         &self,
-        tables: [(&'static str, &str, &str, Option<Table>); N],
+        tables: [(&'static str, Option<Table>); N],
         most: usize,
     ) -> impl Iterator<Item = Section> {
-        let tables = tables.into_iter();
-        tables.map(move |(id, title, meaning, table)| {
-            self.tabled(id, title, meaning, table.unwrap_or_default(), most)
-        })
+        tables.into_iter().map(move |(id, table)| self.tabled(id, table.unwrap_or_default(), most))
     }
 }
 
@@ -138,31 +121,6 @@ fn gbs(bytes_per_s: f64) -> String {
 
 /// Ranks that text lists even where it lists fewer kernels.
 const LISTED: usize = 64;
-
-/// Explains the columns of the table of ranks.
-const RANKS: &str = "Hidden and exposed are of the communication; idle time is that between the GPU operations of the \
-     stages, by cause. Waited is exposed time in collectives before their last rank arrived; waited for is the median time of the others \
-     before this rank arrived.";
-
-/// Explains the columns of the table of matched collectives.
-const COLLECTIVES: &str = "Latency is the shortest duration over the ranks. Skew is the spread of their starts, in clocks aligned by \
-     the ends of the collectives. Last is the rank that arrived last most often.";
-
-/// Explains the columns of the table of stragglers.
-const STRAGGLERS: &str = "More is time above the median of the other ranks in the same stage: of the kernel with the largest \
-     difference, and of idle time.";
-
-/// Explains the columns of the table of experts.
-const EXPERTS: &str = "Time of grouped products and fused experts before each matched collective: of the slowest rank there, and the mean \
-     of the ranks. Waited is exposed time in these collectives, summed over ranks.";
-
-/// Explains the columns of the table of transfers.
-const TRANSFERS: &str = "Sends and receives of two ranks. The receiver waits before the sender arrives and the sender before the receiver \
-     does, in clocks aligned by collectives. In a pipeline it is the bubble.";
-
-/// Explains the columns of the table of utilisation.
-const UTILISATION: &str = "By wall time and the share of the model that each rank has. All ranks: their work divided by what their \
-     devices can do in the time of the slowest.";
 
 /// Names the rank of a capture and the size of its job, or the ranks that were given.
 pub fn ranks_line(analysis: &Analysis) -> Option<String> {

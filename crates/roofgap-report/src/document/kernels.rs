@@ -2,7 +2,8 @@
 
 use super::table::Table;
 use super::{
-    Block, Document, Form, KERNELS, Section, capitalized, gpu_work, joined, joined_any, maybe, roof,
+    Block, Document, Form, KERNELS, Section, capitalized, explanation, gpu_work, joined, joined_any, maybe,
+    roof,
 };
 use crate::render::text::TextOptions;
 use roofgap_analyze::{
@@ -11,14 +12,6 @@ use roofgap_analyze::{
 use roofgap_base::numbers::{count, counted, decimal, ms, percent, si, time, us};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-
-/// Explains the columns of the table of layers.
-const LAYERS: &str = "Shares are of the kernel time of the stage. A kernel counts for the innermost module around its launch, or, in a \
-     CUDA graph, around the capture of its node.";
-
-/// Note on the percentages of kernels that ncu measured.
-const OF_LARGEST: &str =
-    "Percentages of peak and bound are those of the launch shape with the most time of each kernel.";
 
 /// The name of a measured share of peak, and its value in a row of counters, %.
 pub type CounterShare = (&'static str, fn(&CounterRow) -> Option<f64>);
@@ -89,9 +82,9 @@ impl Document<'_> {
         columns.retain(|name| several || !self.is_text() || *name != "device");
         let total: i64 = rest.iter().map(|kernel| kernel.total_ns).sum();
         let noun = if self.is_text() { "" } else { " kernels" };
-        let of = format!("{noun} with {} in total", time(total));
+        let with = format!("{noun} with {} in total", time(total));
         let table = table(self.analysis, shown, whole_ns, &columns);
-        Block::table(table).into_iter().chain(Block::rest(kernels.len(), shown.len(), &of)).collect()
+        Block::table(table).into_iter().chain(Block::rest(kernels.len(), shown.len(), &with)).collect()
     }
 
     /// Lists the kernels of `kernels.md`.
@@ -140,7 +133,8 @@ impl Document<'_> {
             Some(format!("{}: {bound}: {}", kernel.short_name, row.reason))
         };
         let blocks = self.not_in_text(Some(summary)).into_iter().chain(Block::table(table));
-        let blocks = blocks.chain(Block::rest(kernels.len(), most, "")).chain([Block::note(OF_LARGEST)]);
+        let blocks =
+            blocks.chain(Block::rest(kernels.len(), most, "")).chain([Block::explanation("measured")]);
         blocks.chain(roof).chain(Block::list(shown.iter().filter_map(verdict))).collect()
     }
 
@@ -172,7 +166,7 @@ impl Document<'_> {
         let unnamed =
             self.analysis.reason(&About::Other("layers".into())).filter(|_| is_known && !self.is_page());
         Section::new("layers", "Kernel time by layer")
-            .with(self.not_in_text(is_known.then(|| Block::note(LAYERS))))
+            .with(self.not_in_text(is_known.then(|| Block::explanation("layers"))))
             .with(Block::table(table))
             .with(Block::rest(self.analysis.layers.len(), rows.len(), ""))
             .with(unnamed.map(Block::line))
@@ -205,8 +199,8 @@ impl Document<'_> {
         let names = ShortNames::of(self.analysis);
         let saving = |rule: &NcuRule| {
             let is_kernel = rule.speedup_of.as_deref() == Some("kernel");
-            let of = if is_kernel { "of the kernel" } else { "of the part it is about" };
-            Some(format!("{:.1} % {of}", rule.speedup_pct?))
+            let whole = if is_kernel { "the kernel" } else { "the part it is about" };
+            Some(format!("{:.1} % of {whole}", rule.speedup_pct?))
         };
         let table = Table::of(&self.analysis.ncu_rules)
             .text("kernel", |r| names.get(&r.kernel))
@@ -244,9 +238,8 @@ impl Document<'_> {
             .build();
         // What the operators are, if they are not those of a framework.
         let what = maybe(analysis.reason(&About::Operators), |what| format!("{}. ", capitalized(what)));
-        let scope = "These are all recorded calls, also those outside the stages, such as warm-up.";
         let blocks = Block::first_rows(table, self.most(30));
-        section.with([Block::Note(format!("{what}{scope}"))]).with(blocks)
+        section.with([Block::Note(what + explanation("operators"))]).with(blocks)
     }
 }
 

@@ -11,7 +11,6 @@
 //! - `gpu_work`: copies, graphs and communication; several ranks
 //! - `provenance`: inputs, environment, phases, profiler overhead, losses, why a part is missing; figures of a Stage 1 runner
 //! - `summary`: the document for stakeholders
-//! - `selection`: the part of an analysis that a user asks for
 
 pub mod brief;
 pub mod findings;
@@ -20,7 +19,6 @@ pub mod headline;
 pub mod kernels;
 pub mod provenance;
 pub mod roof;
-pub mod selection;
 pub mod serving;
 pub mod stages;
 pub mod summary;
@@ -85,7 +83,7 @@ pub enum Block {
     Rest {
         all: usize,
         shown: usize,
-        of: String,
+        what: String,
     },
     /// A command.
     Code(String),
@@ -119,9 +117,9 @@ impl Block {
         Self::Line(text.to_owned())
     }
 
-    /// Returns a sentence that explains a table.
-    pub(crate) fn note(text: &str) -> Self {
-        Self::Note(text.to_owned())
+    /// Returns the sentence that explains a table.
+    fn explanation(id: &str) -> Self {
+        Self::Note(explanation(id).to_owned())
     }
 
     /// Returns a list; `None` for no lines.
@@ -136,8 +134,8 @@ impl Block {
     }
 
     /// States how many rows were left out; `None` where all are shown.
-    fn rest(all: usize, most: usize, of: &str) -> Option<Self> {
-        (all > most).then(|| Self::Rest { all, shown: most, of: of.to_owned() })
+    fn rest(all: usize, most: usize, what: &str) -> Option<Self> {
+        (all > most).then(|| Self::Rest { all, shown: most, what: what.to_owned() })
     }
 
     /// Returns the first rows of a table, and the number of the others.
@@ -319,8 +317,13 @@ impl<'a> Document<'a> {
         if self.is_text() { phrase.to_owned() } else { format!("{}.", capitalized(phrase)) }
     }
 
-    /// Returns a section with one table and its meaning.
-    fn tabled(&self, id: &'static str, title: &str, meaning: &str, table: Table, most: usize) -> Section {
+    /// Returns a section with one table and its explanation.
+    fn tabled(&self, id: &'static str, table: Table, most: usize) -> Section {
+        let (title, meaning) = explained(id);
+        self.tabled_as(id, title, meaning, table, most)
+    }
+
+    fn tabled_as(&self, id: &'static str, title: &str, meaning: &str, table: Table, most: usize) -> Section {
         let section = Section::new(id, title);
         if table.is_empty() || self.is_text() {
             return section.with(Block::first_rows(table, most));
@@ -329,6 +332,19 @@ impl<'a> Document<'a> {
         let scope = if self.is_page() { "" } else { "The whole capture. " };
         section.with([Block::Note(format!("{scope}{meaning}"))]).with(drawing).with(Block::table(table))
     }
+}
+
+/// Returns the title and the explanation of a table or a drawing: a line of `notes.tsv`, which has an id, a title and a text.
+fn explained(id: &str) -> (&'static str, &'static str) {
+    let mut lines = include_str!("notes.tsv").lines().filter_map(|line| line.split_once('\t'));
+    let known = lines.find(|(known, _)| *known == id).and_then(|(_, rest)| rest.split_once('\t'));
+    debug_assert!(known.is_some(), "no explanation of {id}");
+    known.unwrap_or_default()
+}
+
+/// Returns the explanation of a table or a drawing.
+pub fn explanation(id: &str) -> &'static str {
+    explained(id).1
 }
 
 /// Formats a part of a sentence; nothing for a value that is missing.

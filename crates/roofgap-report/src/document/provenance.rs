@@ -1,7 +1,7 @@
 //! Provenance: inputs, environment, phases, profiler overhead, losses, why a part is missing, and the figures of a Stage 1 runner.
 
 use super::table::Table;
-use super::{Block, Document, Form, Section, gpu_work, joined, maybe};
+use super::{Block, Document, Form, Section, explanation, gpu_work, joined, maybe};
 use crate::PhaseLine;
 use roofgap_analyze::{
     About, Analysis, DeviceInfo, EngineInfo, LossInfo, LossMessage, Overhead, SourceInfo, Stage, StageOrigin,
@@ -17,12 +17,6 @@ const HIGH_OVERHEAD: f64 = 1.25;
 
 /// Most texts of the recording tool that are quoted for a loss.
 const MESSAGES: usize = 4;
-
-/// Sentence for an analysis of times without a profiler.
-const NO_PROFILER: &str = "No profiler overhead: no profiler ran, and the times are the program's own.";
-
-/// Advice for a high profiler overhead.
-const DISTORTED: &str = "Above 1.25 a profiler distorts its own measurement; run.mode=light or profiling.timeline=native costs less.";
 
 /// How the numbers of a report were obtained.
 const METHOD: &str = include_str!("method.md");
@@ -100,7 +94,8 @@ impl Document<'_> {
         let high = analysis.overhead.iter().filter(|overhead| overhead.sure_ratio() > HIGH_OVERHEAD).map(
             |overhead| {
                 let Overhead { tool, stage, ratio, .. } = overhead;
-                Block::Note(format!("With {tool} {stage} takes {ratio:.2} times as long. {DISTORTED}"))
+                let advice = explanation("distorted");
+                Block::Note(format!("With {tool} {stage} takes {ratio:.2} times as long. {advice}"))
             },
         );
         [table].into_iter().chain(high).collect()
@@ -160,7 +155,7 @@ pub fn missing(analysis: &Analysis, part: &About) -> String {
     });
     let why = why.trim_end_matches('.');
     match part {
-        About::Overhead if is_unprofiled(analysis) => NO_PROFILER.to_owned(),
+        About::Overhead if is_unprofiled(analysis) => explanation("no-profiler").to_owned(),
         About::Overhead => format!("Profiler overhead unknown: {why}."),
         About::Stages if !analysis.stages.is_empty() => format!("The whole trace is one stage: {why}."),
         _ => format!("No {part}: {why}."),
@@ -233,16 +228,16 @@ pub fn facts(analysis: &Analysis) -> Vec<(String, String)> {
     let mut rows: Vec<(String, String)> = analysis.sources.iter().map(input).collect();
     rows.extend(analysis.devices.iter().map(|gpu| (format!("GPU {}", gpu.id), device(gpu))));
     let workload = analysis.workload.as_ref();
-    let of = |value: fn(&WorkloadInfo) -> Option<u64>| workload.and_then(value).map(count);
+    let known = |value: fn(&WorkloadInfo) -> Option<u64>| workload.and_then(value).map(count);
     let facts = [
         ("rank", gpu_work::ranks_line(analysis)),
         ("model", workload.map(model)),
         ("revision", workload.and_then(|workload| workload.revision.clone())),
-        ("active parameters", of(|own| own.active_parameters)),
-        ("prompt tokens", of(|workload| workload.prompt_tokens)),
-        ("vision tokens", of(|workload| workload.vision_tokens)),
-        ("generated tokens", of(|workload| workload.generated_tokens)),
-        ("batch", of(|workload| workload.batch)),
+        ("active parameters", known(|own| own.active_parameters)),
+        ("prompt tokens", known(|workload| workload.prompt_tokens)),
+        ("vision tokens", known(|workload| workload.vision_tokens)),
+        ("generated tokens", known(|workload| workload.generated_tokens)),
+        ("batch", known(|workload| workload.batch)),
         ("device", workload.and_then(|workload| workload.device.clone())),
         ("engine", analysis.engine.as_ref().map(engine)),
     ];
@@ -368,7 +363,7 @@ mod tests {
         assert!(unknown.starts_with("Profiler overhead unknown: "), "{unknown}");
         analysis.stages = vec![Stage::default()];
         analysis.stages[0].from = StageOrigin::Workload;
-        assert_eq!(missing(&analysis, &About::Overhead), NO_PROFILER);
+        assert_eq!(missing(&analysis, &About::Overhead), explanation("no-profiler"));
         analysis.sources = vec![SourceInfo::default()];
         assert_eq!(missing(&analysis, &About::Overhead), unknown);
     }

@@ -1,26 +1,11 @@
 //! The distance to the roof: its columns, and the sentences that explain them.
 
-use super::joined;
+use super::{explanation, joined};
 use roofgap_analyze::{About, Analysis, Kernel, RoofDistance, RoofSource, Stage};
 use roofgap_base::numbers::{ms, or_none, percent, time};
 
 /// Columns of the distance to the roof.
 pub const COLUMNS: [&str; 2] = ["% of roof", "ms above the roof"];
-
-/// Explains the columns.
-const NOTE: &str = "The roof is the time of the same work at the peaks of the GPU: the greater of its FLOPs at the dense peak of \
-     their type and its DRAM bytes at the memory bandwidth.";
-
-/// Sentence for kernels without a distance to the roof.
-const NO_ROOF: &str = "The distance to the roof is not known: it needs counters of ncu, as a second input beside this capture or from \
-     `roofgap profile` with ncu.";
-
-/// Explains the mark of a modelled value.
-const MODELLED: &str = "* modelled from the shapes of operators: every input and output moves once between DRAM and the GPU. Data \
-     that is in a cache makes a kernel faster than this roof; it then shows as 100 %.";
-
-/// Explains the brackets of a value that is not about all launches.
-const PART: &str = "In brackets: the share of the kernel's time that % of roof and ms above the roof are about; the work of its other launches is not known.";
 
 /// Returns columns of a table of kernels, with those of the distance to the roof where a kernel has one.
 pub fn columns<'a>(names: &[&'a str], kernels: &[Kernel]) -> Vec<&'a str> {
@@ -72,8 +57,8 @@ pub fn note(analysis: &Analysis) -> Option<String> {
     let sources: Vec<RoofSource> = all.filter_map(|roof| roof.roof_source).collect();
     let is_modelled = sources.iter().any(|source| matches!(source, RoofSource::Modelled | RoofSource::Mixed));
     let in_part = kernels().any(|kernel| covered(kernel).is_some());
-    let parts = [(NOTE, true), (PART, in_part), (MODELLED, is_modelled)];
-    let said = parts.iter().filter(|(_, said)| *said).map(|(text, _)| text);
+    let parts = [("roof", true), ("roof-part", in_part), ("roof-modelled", is_modelled)];
+    let said = parts.iter().filter(|(_, said)| *said).map(|(id, _)| explanation(id));
     (!sources.is_empty()).then(|| joined(said, " "))
 }
 
@@ -87,7 +72,7 @@ pub fn no_roof(analysis: &Analysis) -> Option<&'static str> {
     // A selection of kernels without counters has no reason.
     let no_counters = analysis.counters.is_empty() && analysis.reason(&About::Counters).is_some();
     let unknown = no_counters && note(analysis).is_none();
-    (unknown && !analysis.kernels.is_empty()).then_some(NO_ROOF)
+    (unknown && !analysis.kernels.is_empty()).then(|| explanation("no-roof"))
 }
 
 /// Describes the distance of a stage, and the part of its kernel time that it is known for.
@@ -129,7 +114,7 @@ mod tests {
         assert_eq!(note(&analysis), None);
         let mut kernel = Kernel { roof: known, total_ns: 2_000_000_000, ..Kernel::default() };
         analysis.kernels = vec![kernel.clone()];
-        assert_eq!(note(&analysis).as_deref(), Some(NOTE));
+        assert_eq!(note(&analysis).as_deref(), Some(explanation("roof")));
         kernel.roof = modelled;
         analysis.kernels.push(kernel);
         let note = note(&analysis).expect("a note");
@@ -161,11 +146,11 @@ mod tests {
         let mut analysis = Analysis::default();
         analysis.kernels = vec![kernel.clone()];
         let said = note(&analysis).expect("a note");
-        assert!(said.ends_with(PART), "{said}");
+        assert!(said.ends_with(explanation("roof-part")), "{said}");
         kernel.total_ns = 684_000;
         assert_eq!(pct_of(&kernel), "66.0");
         analysis.kernels = vec![kernel.clone()];
-        assert_eq!(note(&analysis).as_deref(), Some(NOTE));
+        assert_eq!(note(&analysis).as_deref(), Some(explanation("roof")));
         kernel.total_ns = 684_000_000;
         assert_eq!(pct_of(&kernel), "66.0 (<1 %)");
         kernel.roof = RoofDistance::default();
@@ -179,7 +164,7 @@ mod tests {
         analysis.kernels = vec![Kernel::default()];
         assert_eq!(no_roof(&analysis), None);
         analysis.reasons = vec![Reason::new(About::Counters, "none")];
-        assert_eq!(no_roof(&analysis), Some(NO_ROOF));
+        assert_eq!(no_roof(&analysis), Some(explanation("no-roof")));
         analysis.counters = vec![CounterRow::default()];
         assert_eq!(no_roof(&analysis), None);
     }

@@ -11,10 +11,6 @@ use roofgap_analyze::{
 };
 use roofgap_base::numbers::{count, counted, ms, or_none, percent, significant, size, time};
 
-/// Meaning of the tables of latency.
-const LATENCY: &str =
-    "A request is joined with the last recorded step that read prompts and ended before its first token.";
-
 impl Document<'_> {
     /// Describes the requests that a load generator sent.
     pub(super) fn requests(&self) -> Section {
@@ -47,7 +43,7 @@ impl Document<'_> {
             .ms("mean", |batch| batch.mean_ns)
             .build();
         let latency = serving.latency.iter().flat_map(|latency| [&latency.ttft, &latency.token_time]);
-        let meaning = serving.latency.as_ref().map(|_| Block::note(LATENCY));
+        let meaning = serving.latency.as_ref().map(|_| Block::explanation("latency"));
         section
             .with(Block::list(step_sentences(self.analysis, serving)))
             .with(Block::table(over_time))
@@ -66,7 +62,7 @@ impl Document<'_> {
             .number("share", |part| format!("{} %", percent(part.ns, all)))
             .build();
         let note = format!("{} from the start of the first process to the first step.", time(all));
-        self.tabled("startup", "Start of the program", &note, table, rows.len()).inner()
+        self.tabled_as("startup", "Start of the program", &note, table, rows.len()).inner()
     }
 
     /// Tabulates the most expensive requests.
@@ -83,12 +79,9 @@ impl Document<'_> {
             .number("J", |row| row.joules.map(significant))
             .number("in flight", |row| time(row.end_ns - row.start_ns))
             .build();
-        self.tabled("receipts", "The most expensive requests", RECEIPTS, table, self.most(50)).inner()
+        self.tabled("receipts", table, self.most(50)).inner()
     }
 }
-
-/// Explains the receipts.
-const RECEIPTS: &str = "The GPU time of each step, divided over the requests in it by their tokens in it.";
 
 /// Renders the requests for a terminal.
 pub fn requests_text(requests: &RequestStats, screen: Screen) -> String {
@@ -247,10 +240,6 @@ fn latency_parts(parts: &[LatencyPart]) -> Table {
         .build()
 }
 
-/// Explains the table of slow steps.
-const SLOW_STEPS: &str = "Steps that took more than twice the time that their tokens or kernels explain. A cause has at least half of the \
-     time beyond that.";
-
 /// Most functions of a stack.
 const DEEPEST: usize = 12;
 
@@ -275,7 +264,7 @@ impl Document<'_> {
             .number("seen for", |row| (row.1.evidence_ns > 0).then(|| time(row.1.evidence_ns)))
             .text("in", |row| row.1.what.as_deref().or(row.1.missing.as_deref()).unwrap_or_default())
             .build();
-        self.tabled("spikes", "Slow steps", SLOW_STEPS, table, self.most(32)).inner()
+        self.tabled("spikes", table, self.most(32)).inner()
     }
 }
 

@@ -2,7 +2,7 @@
 //! the ranges of a capture without stages.
 
 use super::table::Table;
-use super::{Block, Document, Form, Item, Section, gpu_work, joined, joined_any, maybe, roof};
+use super::{Block, Document, Form, Item, Section, explanation, gpu_work, joined, joined_any, maybe, roof};
 use roofgap_analyze::{
     About, Analysis, BesideRanges, ColdCause, CostSource, CpuSteps, KernelSum, Mbu, Mfu, Note, RangeInfo,
     Stage, StageCoverage, StageKind, StageLimit, StageOrigin, Steps, Term, verdict,
@@ -223,13 +223,8 @@ pub fn two_clocks(stages: &[Stage]) -> bool {
 
 /// Explains the columns of the table of stages: the two times of a stage, and times on several GPUs.
 pub fn columns_note(stages: &[Stage]) -> Option<String> {
-    let times = two_clocks(stages).then_some(
-        "Time is from step to step of an engine, or from the start of a range to the end of its GPU work; CPU wall is the time of \
-         the ranges alone.",
-    );
-    let averages = stages.iter().any(|s| s.devices_per_instance > 1.0).then_some(
-        "GPU busy and idle times are averages over the GPUs of a stage; kernel time, kernels and launches are sums over them.",
-    );
+    let times = two_clocks(stages).then_some(explanation("two-clocks"));
+    let averages = stages.iter().any(|s| s.devices_per_instance > 1.0).then_some(explanation("averages"));
     joined_any([times, averages].into_iter().flatten(), " ")
 }
 

@@ -6,7 +6,8 @@ use super::findings::{saving, stage_of};
 use super::headline::Pace;
 use super::table::Table;
 use super::{
-    Block, Document, Section, capitalized, headline, joined, joined_any, kernels, maybe, provenance, trial,
+    Block, Document, Section, capitalized, explanation, headline, joined, joined_any, kernels, maybe,
+    provenance, trial,
 };
 use roofgap_analyze::findings::explain;
 use roofgap_analyze::{About, Analysis, Family, Kernel, Stage, StageKind};
@@ -68,9 +69,7 @@ impl Document<'_> {
         let section = Section::new("summary", "");
         let analysis = self.analysis;
         if kernels::only_measured(analysis) && analysis.stages.is_empty() {
-            let what = "Single pieces of GPU work were measured, not a whole program: this says how well they use the GPU, not how fast \
-                        the program is.";
-            return section.with([Block::line(what)]);
+            return section.with([Block::line(explanation("only-measured"))]);
         }
         let Some(stage) = headline::main_stage(analysis) else {
             return section.with([Block::Line(provenance::missing(analysis, &About::Stages))]);
@@ -78,9 +77,7 @@ impl Document<'_> {
         let scope = match (provenance::is_unprofiled(analysis), headline::slowdown(analysis, stage)) {
             (true, _) => Some("No profiler ran."),
             (false, Some(_)) => None,
-            (false, None) => {
-                Some("Times are those under the profiler; without it the program is as fast or faster.")
-            }
+            (false, None) => Some(explanation("profiled")),
         };
         let tried = self.context.trial.as_ref().and_then(trial::headline);
         let lines = headline::headline(analysis).into_iter().chain(scope.map(str::to_owned));
@@ -197,9 +194,7 @@ impl Document<'_> {
             let pct = percent(ns.min(stage.elapsed_ns()), stage.elapsed_ns());
             format!("The parts for images ({names}) take {pct} % of {}.", stage.name)
         });
-        let meaning =
-            "MFU is the share of the GPU's peak computing power that the model's own arithmetic uses.";
-        let meaning = stages.iter().any(|stage| stage.mfu.is_some()).then_some(meaning);
+        let meaning = stages.iter().any(|stage| stage.mfu.is_some()).then(|| explanation("mfu"));
         let more = analysis.stages.len().saturating_sub(STAGES) as u64;
         let more = (more > 0).then(|| Block::Markdown(format!("{} more in `report.md`.\n", count(more))));
         let notes = joined([Some(clock), meaning, parts.as_deref()].into_iter().flatten(), " ");

@@ -30,7 +30,7 @@ fn blocks(trial: &Trial) -> Vec<Block> {
     let changes = trial.rows.iter().filter_map(change_item);
     let more = trial.notes.iter().cloned().chain([cost(trial)]).map(Item::from);
     let items = changes.chain(sentences(trial).into_iter().map(Item::from)).chain(state(trial)).chain(more);
-    let first = headline(trial).map(Block::Line).into_iter().chain([Block::note(MEANING)]);
+    let first = headline(trial).map(Block::Line).into_iter().chain([Block::Note(MEANING.to_owned())]);
     first.chain(Block::table(table(trial).measured())).chain([Block::List(items.collect())]).collect()
 }
 

@@ -5,10 +5,6 @@ use super::{Block, Document, Section, joined, joined_any, maybe};
 use roofgap_analyze::{EnergyRun, MeterEnergy, Stage, StageEnergy, StageVitals, Vitals, VitalsGpu};
 use roofgap_base::numbers::{share, si, significant, time};
 
-/// Explains the columns.
-const MEANING: &str = "The clock is the median of the multiprocessors while the stage ran. MFU and roof are against the \
-     published peak (boost), and against the peak at the clock that ran. Idle energy is that of the idle GPU in the same time, dynamic energy the rest.";
-
 impl Document<'_> {
     /// Tabulates clocks and energy by stage, and describes the GPUs.
     pub(super) fn vitals(&self) -> Section {
@@ -44,7 +40,7 @@ impl Document<'_> {
         let lines = vitals.gpus.iter().map(gpu).chain(vitals.energy.iter().map(metered));
         let lines = lines.chain(stages.iter().flat_map(|stage| energy_notes(stage, limit)));
         section
-            .with(self.not_in_text(Some(Block::note(MEANING))))
+            .with(self.not_in_text(Some(Block::explanation("vitals"))))
             .with(self.on_page(Block::Drawing))
             .with(Block::table(table.measured()))
             .with(Block::list(lines))

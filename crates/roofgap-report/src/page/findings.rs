@@ -155,8 +155,8 @@ fn spot(bundle: Bundle<'_>, finding: &Finding, stage: usize, idle: &IdleParts) -
         if is_longer { before(part).or(longest) } else { longest }
     });
     let (start, end, op) = longest?;
-    let of = step.map_or_else(String::new, |step| format!(" in step {step}"));
-    Some(Spot { what: format!("the longest gap{of}"), start, end, op })
+    let place = step.map_or_else(String::new, |step| format!(" in step {step}"));
+    Some(Spot { what: format!("the longest gap{place}"), start, end, op })
 }
 
 /// Number of operations in a piece.

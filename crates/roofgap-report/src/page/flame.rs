@@ -2,6 +2,7 @@
 //! graphs.
 
 use super::class;
+use crate::document::explanation;
 use maud::{Markup, html};
 use roofgap_analyze::{CallKind, CallNode, HostStack};
 use roofgap_base::numbers::{all_counted, count, time};
@@ -20,11 +21,7 @@ pub fn flame(tree: &[CallNode]) -> Option<Markup> {
     if all <= 0 || !tree.iter().any(named) {
         return None;
     }
-    Some(graph(
-        tree,
-        "The width is the time of the GPU operations that were launched inside a range or operator, summed over all its \
-         occurrences; the lowest boxes are families of kernels.",
-    ))
+    Some(graph(tree, explanation("flame")))
 }
 
 /// Renders the idle time of each stage by stack of its launching threads; `None` without stacks.
@@ -37,9 +34,7 @@ pub fn idle(stages: &[(&str, Vec<HostStack>)]) -> Option<Markup> {
         CallNode { name: (*name).to_owned(), kind: CallKind::Range, gpu_ns, ops: 0, children: calls(&rows) }
     };
     let tree: Vec<CallNode> = stages.iter().filter(|(_, stacks)| !stacks.is_empty()).map(of_stage).collect();
-    let hint = "The width is the time in which the GPU was idle and waited for the CPU, by what the launching thread did meanwhile: \
-                the stage, and below it each function above those that it calls.";
-    (!tree.is_empty()).then(|| graph(&tree, hint))
+    (!tree.is_empty()).then(|| graph(&tree, explanation("idle-flame")))
 }
 
 /// Makes a level of boxes of stacks in the order of their functions, the longest box first.

@@ -3,7 +3,7 @@
 
 use super::{class, kernels};
 use crate::document::table::Table;
-use crate::document::{maybe, roof};
+use crate::document::{explanation, maybe, roof};
 use crate::render::html::absent;
 use maud::{Markup, html};
 use roofgap_analyze::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
@@ -345,12 +345,10 @@ impl<'a> Roofs<'a> {
 
     /// Explains the dots and rings, and names the source of each roof. `left` rows are not drawn.
     fn hints(&self, left: usize) -> String {
-        let dots = "A dot is one kernel and launch shape in one stage. Its area grows with the kernel's time in that stage, divided among \
-                    its shapes by their measured duration.";
         let left = maybe((left > 0).then_some(left as u64), |left| {
             format!(" {} more measured rows are not drawn: they have no DRAM traffic.", count(left))
         });
-        format!("{dots}{left} {}", self.sources.join(" "))
+        format!("{}{left} {}", explanation("roofline"), self.sources.join(" "))
     }
 }
 

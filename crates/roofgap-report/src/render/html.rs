@@ -117,7 +117,7 @@ fn markup(block: &Block, id: &str, drawing: &mut impl FnMut(&str) -> Option<Mark
                 li { @if !item.name.is_empty() { b { (item.name) } } (cut(&item.text, CELL)) }
             } },
             Block::Table(table) => (table.html()),
-            Block::Rest { all, shown, of } => p.hint { (count((all - shown) as u64)) " more" (of) " are in metrics.json." },
+            Block::Rest { all, shown, what } => p.hint { (count((all - shown) as u64)) " more" (what) " are in metrics.json." },
             Block::Code(code) => pre { (code) },
             Block::Markdown(_) => {},
             Block::Drawing => { @if let Some(drawing) = drawing(id) { (drawing) } },

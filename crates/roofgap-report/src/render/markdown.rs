@@ -69,8 +69,8 @@ pub fn block(block: &Block) -> String {
             items.iter().zip(1..).map(|(item, i)| list_item(item, &format!("{i}."))).collect()
         }
         Block::Table(table) => table.markdown(),
-        Block::Rest { all, shown, of } => {
-            format!("{} more{of} are in `metrics.json`.\n", count((all - shown) as u64))
+        Block::Rest { all, shown, what } => {
+            format!("{} more{what} are in `metrics.json`.\n", count((all - shown) as u64))
         }
         Block::Code(code) => format!("```sh\n{}\n```\n", lines_without_controls(code).replace("```", "'''")),
         Block::Markdown(text) => text.clone(),

@@ -108,13 +108,13 @@ fn text(block: &Block, screen: Screen) -> String {
             numbered.map(|(item, i)| list_item(item, &format!("{i}. "), 3, screen)).collect()
         }
         Block::Table(table) => table.text(screen),
-        Block::Rest { all, shown: 0, of } if of.is_empty() => {
+        Block::Rest { all, shown: 0, what } if what.is_empty() => {
             format!("{}, none listed\n", count(*all as u64))
         }
-        Block::Rest { all, shown: 0, of } => {
-            line(&format!("{} kernels{of}, none listed", count(*all as u64)), 2)
+        Block::Rest { all, shown: 0, what } => {
+            line(&format!("{} kernels{what}, none listed", count(*all as u64)), 2)
         }
-        Block::Rest { all, shown, of } => format!("and {} more{of}\n", count((all - shown) as u64)),
+        Block::Rest { all, shown, what } => format!("and {} more{what}\n", count((all - shown) as u64)),
         Block::Code(_) | Block::Markdown(_) | Block::Drawing => String::new(),
     }
 }

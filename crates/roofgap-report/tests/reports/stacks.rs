@@ -1,13 +1,13 @@
 //! Folded stacks: complete, nested, with the time of every operation.
 
 use crate::fixtures::{Case, PLAIN, fixture, made};
-use roofgap_report::export::stacks;
+use roofgap_report::export::{save_folded, save_folded_idle};
 use roofgap_report::{ExportError, json, markdown, page, text};
 
 fn folded(case: &Case) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stacks.txt");
-    stacks::save_folded(case.bundle(), &path).unwrap();
+    save_folded(case.bundle(), &path).unwrap();
     std::fs::read_to_string(path).unwrap()
 }
 
@@ -63,7 +63,7 @@ fn totals_have_no_stacks() {
     let case = fixture(&["h200/llama4_cuda_gpu_kern_sum.csv.gz"]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stacks.txt");
-    let error = stacks::save_folded(case.bundle(), &path).unwrap_err();
+    let error = save_folded(case.bundle(), &path).unwrap_err();
     assert!(matches!(error, ExportError::Nothing { .. }), "{error}");
     assert!(!path.exists());
 }
@@ -73,7 +73,7 @@ fn idle_time_has_the_stacks_of_the_cpu() {
     let case = fixture(&["h200/planted.kineto.json.gz"]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("idle.txt");
-    stacks::save_folded_idle(case.bundle(), &path).unwrap();
+    save_folded_idle(case.bundle(), &path).unwrap();
     let text = std::fs::read_to_string(path).unwrap();
     let sum = text.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<i64>().unwrap()).sum::<i64>();
     let idle: Vec<i64> = case.analysis.stages.iter().map(|stage| stage.host_idle.unwrap().idle_ns).collect();
@@ -82,8 +82,7 @@ fn idle_time_has_the_stacks_of_the_cpu() {
     assert_eq!(frames[0], case.analysis.stages[0].name);
     let place = frames.iter().position(|frame| frame == "main (planted.py:27)").unwrap();
     assert_eq!(frames[place + 1..], ["step (planted.py:19)", "collect (planted.py:13)", "collect"]);
-    let error =
-        stacks::save_folded_idle(fixture(&["h200/llama4.sqlite.gz"]).bundle(), &folder.path().join("none"));
+    let error = save_folded_idle(fixture(&["h200/llama4.sqlite.gz"]).bundle(), &folder.path().join("none"));
     assert!(matches!(error, Err(ExportError::Nothing { .. })), "{error:?}");
 }
 

@@ -10,39 +10,15 @@ use csv::StringRecord;
 use super::NcuError;
 use super::metric::{is_name, metric_of_label};
 use super::model::{CounterSet, LaunchCounters, Rule, RuleKind, Speedup, SpeedupScope};
-use super::page::{LaunchColumns, Page, number};
+use super::page::{DETAILS, LaunchColumns, Page, number};
 use super::unit::Scaled;
 use crate::model::LossKind;
 
-struct Columns {
-    launch: LaunchColumns,
-    section: Option<usize>,
-    metric: usize,
-    unit: usize,
-    value: usize,
-    rule: Option<usize>,
-    kind: Option<usize>,
-    text: Option<usize>,
-    scope: Option<usize>,
-    speedup: Option<usize>,
-}
-
-impl Columns {
-    fn find(header: &StringRecord) -> Option<Self> {
-        let at = |name: &str| header.iter().position(|column| column == name);
-        Some(Self {
-            launch: LaunchColumns::find(header),
-            section: at("Section Name"),
-            metric: at("Metric Name")?,
-            unit: at("Metric Unit")?,
-            value: at("Metric Value")?,
-            rule: at("Rule Name"),
-            kind: at("Rule Type"),
-            text: at("Rule Description"),
-            scope: at("Estimated Speedup Type"),
-            speedup: at("Estimated Speedup"),
-        })
-    }
+/// Finds the columns of a launch and those of [`DETAILS`]; `None` for a header without metrics.
+fn find(header: &StringRecord) -> Option<(LaunchColumns, [Option<usize>; 9])> {
+    let columns = DETAILS.map(|name| header.iter().position(|column| column == name));
+    let has_metrics = columns[1..4].iter().all(Option::is_some);
+    has_metrics.then(|| (LaunchColumns::find(header), columns))
 }
 
 /// Reads `ncu --page details --csv`, which is also what `ncu --csv` prints while it profiles.
@@ -51,27 +27,28 @@ impl Columns {
 /// See [`NcuError`]; a single row or value that cannot be read is counted in [`CounterSet::losses`] instead.
 pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
     let (mut page, header) = Page::open(input)?;
-    let mut columns = Columns::find(&header).ok_or(NcuError::NoHeader)?;
+    let mut columns = find(&header).ok_or(NcuError::NoHeader)?;
     let mut set = CounterSet::default();
     let mut open: Option<LaunchCounters> = None;
     let mut width = header.len();
     while let Some(row) = page.next()? {
         // Where pages were joined, each has a header and numbers its launches from 0.
         if row.get(0) == Some("ID")
-            && let Some(next) = Columns::find(&row)
+            && let Some(next) = find(&row)
         {
             columns = next;
             width = row.len();
             close(&mut set, open.take());
             continue;
         }
-        let Some(id) = columns.launch.id(&row) else {
+        let (launch_columns, [section, label, unit, value, rule, kind, text, scope, percent]) = &columns;
+        let Some(id) = launch_columns.id(&row) else {
             set.losses.add(LossKind::CounterMalformed, 1);
             continue;
         };
         let same = open.as_ref().is_some_and(|launch| launch.id == id);
         if !same {
-            let Some(next) = columns.launch.launch(&row) else {
+            let Some(next) = launch_columns.launch(&row) else {
                 set.losses.add(LossKind::CounterMalformed, 1);
                 continue;
             };
@@ -79,28 +56,27 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
         }
         let Some(launch) = open.as_mut() else { continue };
         let index = set.launches.len();
-        let cell = |column: Option<usize>| column.and_then(|at| row.get(at)).unwrap_or_default();
-        let section = cell(columns.section);
-        let label = row.get(columns.metric).unwrap_or_default();
+        let cell = |column: &Option<usize>| column.and_then(|at| row.get(at)).unwrap_or_default();
+        let (section, label) = (cell(section), cell(label));
         page.least = width;
         if !label.is_empty() {
-            page.least = columns.value + 1;
+            page.least = value.map_or(0, |at| at + 1);
             let id = match metric_of_label(section, label) {
                 Some(name) => set.intern(name),
                 None if is_name(section, label) => set.intern(label),
                 // A label alone says too little, as two sections share some.
                 None => set.intern(&format!("{section}: {label}")),
             };
-            let unit = row.get(columns.unit).and_then(Scaled::parse);
-            set.add_cell(launch, id, row.get(columns.value).unwrap_or_default(), unit);
-        } else if !cell(columns.rule).is_empty() {
+            let unit = unit.and_then(|at| row.get(at)).and_then(Scaled::parse);
+            set.add_cell(launch, id, cell(value), unit);
+        } else if !cell(rule).is_empty() {
             set.rules.push(Rule {
                 launch: index,
                 section: section.to_owned(),
-                name: cell(columns.rule).to_owned(),
-                kind: rule_kind(cell(columns.kind)),
-                text: cell(columns.text).to_owned(),
-                speedup: speedup(cell(columns.scope), cell(columns.speedup)),
+                name: cell(rule).to_owned(),
+                kind: rule_kind(cell(kind)),
+                text: cell(text).to_owned(),
+                speedup: speedup(cell(scope), cell(percent)),
             });
         } else {
             set.losses.add(LossKind::CounterMalformed, 1);

@@ -21,7 +21,7 @@ mod tests;
 
 pub use metric::unit_of;
 pub use model::{
-    CounterSet, LaunchCounters, Metric, MetricId, NvtxRange, Rule, RuleKind, Speedup, SpeedupScope, Tool,
+    CounterSet, LaunchCounters, Metric, MetricId, NvtxRange, Rule, RuleKind, Speedup, SpeedupScope,
 };
 pub use page::write_launches;
 pub use unit::{Base, Quantity, Unit};
@@ -79,7 +79,7 @@ fn add(file: &Sniffed, input: &mut Input) -> Result<(), ReadError> {
         return Err(damaged("its launches last more than 146 years together".into()));
     }
     let source = Source::new(&file.path, file.format);
-    input.trace.sources.push(Source { tool_version: set.tool.version.clone(), ..source });
+    input.trace.sources.push(Source { tool_version: set.tool_version.clone(), ..source });
     input.counters.push(set);
     Ok(())
 }

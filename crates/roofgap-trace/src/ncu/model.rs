@@ -19,19 +19,6 @@ pub struct Metric {
     pub value: f64,
 }
 
-/// The tool that wrote the counters. A CSV page has none of these fields.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tool {
-    /// The version of Nsight Compute.
-    pub version: Option<String>,
-    /// The version of CUDA it ran with.
-    pub cuda_version: Option<String>,
-    /// The command line of ncu.
-    pub command: Option<String>,
-    /// Seconds since 1970 when the report was made.
-    pub created_unix_s: Option<u64>,
-}
-
 /// A range that was open when the kernel was launched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NvtxRange {
@@ -107,8 +94,6 @@ pub struct LaunchCounters {
     pub id: u64,
     /// The process id.
     pub process: Option<u32>,
-    /// The program's file name.
-    pub process_name: Option<String>,
     /// The device, as ncu numbers them.
     pub device: Option<u32>,
     /// The kernel as the tool printed it.
@@ -119,10 +104,6 @@ pub struct LaunchCounters {
     pub grid: Option<[u32; 3]>,
     /// Threads in a block.
     pub block: Option<[u32; 3]>,
-    /// The CUDA context.
-    pub context: Option<u32>,
-    /// The CUDA stream.
-    pub stream: Option<u32>,
     /// Compute capability, major and minor.
     pub compute_capability: Option<(u8, u8)>,
     /// True if ncu locked the clocks to base; durations then do not compare with those of a timeline.
@@ -140,8 +121,8 @@ pub struct LaunchCounters {
 /// Every launch that one input holds.
 #[derive(Clone, Debug, Default)]
 pub struct CounterSet {
-    /// The tool.
-    pub tool: Tool,
+    /// The version of Nsight Compute; `None` for a CSV page.
+    pub tool_version: Option<String>,
     /// The launches, in the order of the input.
     pub launches: Vec<LaunchCounters>,
     /// Results of ncu's rules, in the order of the launches.
@@ -222,11 +203,6 @@ impl CounterSet {
         }
         self.rules.sort_by_key(|rule| rule.launch);
         self.losses.merge(&other.losses);
-        let tool = other.tool;
-        self.tool.version = self.tool.version.take().or(tool.version);
-        self.tool.cuda_version = self.tool.cuda_version.take().or(tool.cuda_version);
-        self.tool.command = self.tool.command.take().or(tool.command);
-        self.tool.created_unix_s = self.tool.created_unix_s.or(tool.created_unix_s);
     }
 
     /// Checks and sorts what a reader pushed to a launch. Values and shapes that cannot be are missing then, and counted.

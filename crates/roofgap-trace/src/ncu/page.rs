@@ -193,13 +193,10 @@ impl LaunchColumns {
         let mut launch = LaunchCounters {
             id: self.id(row)?,
             process: number("Process ID"),
-            process_name: get("Process Name").map(str::to_owned),
             device: number("Device"),
             kernel: get("Kernel Name")?.to_owned(),
             grid: get("Grid Size").and_then(dimensions),
             block: get("Block Size").and_then(dimensions),
-            context: number("Context"),
-            stream: number("Stream"),
             compute_capability: get("CC").and_then(compute_capability),
             ..LaunchCounters::default()
         };
@@ -210,7 +207,7 @@ impl LaunchColumns {
 }
 
 /// Columns of the details page beside those of [`COLUMNS`].
-const DETAILS: [&str; 9] = [
+pub const DETAILS: [&str; 9] = [
     "Section Name",
     "Metric Name",
     "Metric Unit",

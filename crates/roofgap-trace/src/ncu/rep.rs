@@ -105,7 +105,6 @@ struct Block {
     results: u64,
     payload: u64,
     process: Option<u32>,
-    process_name: Option<String>,
 }
 
 fn blocks<R: Read>(input: &mut Counted<R>, report: &mut Report) -> Result<(), NcuError> {
@@ -182,8 +181,6 @@ impl Report {
                 (5, Wire::Varint(size)) => block.payload = size,
                 (6, Wire::Bytes(process)) => {
                     block.process = number(process, 1)?.and_then(|id| u32::try_from(id).ok());
-                    let file = |path: String| path.rsplit(['/', '\\']).next().unwrap_or(&path).to_owned();
-                    block.process_name = text(process, 3)?.map(file);
                 }
                 _ => {}
             }
@@ -191,24 +188,12 @@ impl Report {
         Ok(block)
     }
 
+    /// Reads the version of ncu.
     fn session(&mut self, message: &[u8]) -> Result<(), Malformed> {
-        for field in Fields::new(message) {
-            match field? {
-                (2, Wire::Varint(seconds)) => self.set.tool.created_unix_s = Some(seconds),
-                (8, Wire::Bytes(version)) => {
-                    let number = text(version, 2)?;
-                    match text(version, 1)?.as_deref() {
-                        Some("CUDA Version") => self.set.tool.cuda_version = number,
-                        Some(name) if name.starts_with("Nsight Compute") => {
-                            let first =
-                                |text: String| text.split_whitespace().next().unwrap_or("").to_owned();
-                            self.set.tool.version = number.map(first);
-                        }
-                        _ => {}
-                    }
-                }
-                (11, command) => self.set.tool.command = command.text().map(|text| text.trim().to_owned()),
-                _ => {}
+        for version in messages(message, 8)? {
+            if text(version, 1)?.is_some_and(|name| name.starts_with("Nsight Compute")) {
+                let first = |text: String| text.split_whitespace().next().unwrap_or("").to_owned();
+                self.set.tool_version = text(version, 2)?.map(first);
             }
         }
         Ok(())
@@ -218,7 +203,6 @@ impl Report {
         let mut launch = LaunchCounters {
             id: self.set.launches.len() as u64,
             process: block.process,
-            process_name: block.process_name.clone(),
             ..LaunchCounters::default()
         };
         let mut thread = None;
@@ -235,8 +219,6 @@ impl Report {
                 (13, Wire::Bytes(metric)) => self.metric(metric, &mut launch)?,
                 (19, Wire::Bytes(rule)) => self.rule(rule)?,
                 (21, Wire::Bytes(state)) => nvtx = Some(state),
-                (22, Wire::Varint(id)) => launch.context = u32::try_from(id).ok(),
-                (23, Wire::Varint(id)) => launch.stream = u32::try_from(id).ok(),
                 (25, Wire::Bytes(clocks)) => {
                     launch.clocks_locked = number(clocks, 2)?.map(|locked| locked != 0);
                 }

@@ -49,47 +49,18 @@ impl Identity {
 
     /// Reads what the export says of each GPU.
     fn read_gpus(&mut self, db: &impl Tables) -> Result<(), ReadError> {
-        const TABLE: &str = "TARGET_INFO_GPU";
-        let (major, minor) = if db.has_column(TABLE, "computeMajor") {
-            ("computeMajor", "computeMinor")
-        } else {
-            ("smMajor", "smMinor")
-        };
-        let columns = [
-            "id",
-            "name",
-            "totalMemory",
-            "memoryBandwidth",
-            "clockRate",
-            "smCount",
-            "l2CacheSize",
-            "uuid",
-            major,
-            minor,
-        ];
-        self.read_gpu_table(db, TABLE, &columns)?;
+        const COLUMNS: &str = "id name totalMemory memoryBandwidth clockRate smCount l2CacheSize uuid";
         // The table of early 2021; its clock and bandwidth are in other units, which no export says.
-        let columns = [
-            "deviceId",
-            "name",
-            "globalMemorySize",
-            "",
-            "",
-            "numMultiprocessors",
-            "l2CacheSize",
-            "uuid",
-            "computeCapabilityMajor",
-            "computeCapabilityMinor",
-        ];
-        self.read_gpu_table(db, "TARGET_INFO_CUDA_GPU", &columns)
+        const EARLY: &str = "deviceId name globalMemorySize - - numMultiprocessors l2CacheSize uuid \
+                             computeCapabilityMajor computeCapabilityMinor";
+        let (table, early) = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU");
+        let is_new = db.has_column(table, "computeMajor");
+        let capability = if is_new { ["computeMajor", "computeMinor"] } else { ["smMajor", "smMinor"] };
+        self.read_gpu_table(db, table, &COLUMNS.split(' ').chain(capability).collect::<Vec<_>>())?;
+        self.read_gpu_table(db, early, &EARLY.split(' ').collect::<Vec<_>>())
     }
 
-    fn read_gpu_table(
-        &mut self,
-        db: &impl Tables,
-        table: &str,
-        columns: &[&str; 10],
-    ) -> Result<(), ReadError> {
+    fn read_gpu_table(&mut self, db: &impl Tables, table: &str, columns: &[&str]) -> Result<(), ReadError> {
         db.each(table, columns, |row| {
             let positive = |i: usize| row[i].int().filter(|v| *v > 0).map(|v| v as u64);
             let Some(number) = row[0].int().and_then(|v| u32::try_from(v).ok()) else {

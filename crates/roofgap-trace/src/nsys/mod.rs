@@ -90,7 +90,7 @@ fn open(path: &Path) -> Result<Database, ReadError> {
 /// Reads an export into `trace`, of which it is the only timeline. The caller sorts.
 pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     let db = open(path)?;
-    trace.sources.push(source(&db, path, SourceFormat::NsysSqlite)?);
+    trace.sources.push(source(&db, path)?);
     read_tables(&db, trace)?;
     name_unread(db.unread(), trace);
     Ok(())
@@ -218,8 +218,8 @@ fn close_open_ranges(trace: &mut Trace) {
     }
 }
 
-fn source(db: &impl Tables, path: &Path, format: SourceFormat) -> Result<Source, ReadError> {
-    let mut source = Source::new(path, format);
+fn source(db: &Database, path: &Path) -> Result<Source, ReadError> {
+    let mut source = Source::new(path, SourceFormat::NsysSqlite);
     for table in ["META_DATA_EXPORT", "EXPORT_META_DATA"] {
         db.each(table, &["name", "value"], |row| {
             let (Some(name), Some(value)) = (row[0].text(), row[1].text()) else {
@@ -242,7 +242,7 @@ fn source(db: &impl Tables, path: &Path, format: SourceFormat) -> Result<Source,
 }
 
 /// Returns the version of nsys that recorded the report, from the folder that it ran from.
-fn recording_version(db: &impl Tables) -> Result<Option<String>, ReadError> {
+fn recording_version(db: &Database) -> Result<Option<String>, ReadError> {
     let mut version = None;
     db.each("TARGET_INFO_SYSTEM_ENV", &["name", "value"], |row| {
         if let (Some("TargetInstallDir"), Some(folder)) = (row[0].text().as_deref(), row[1].text()) {

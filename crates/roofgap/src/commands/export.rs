@@ -10,8 +10,8 @@ use roofgap_base::exit::Exit;
 use roofgap_report::ExportError;
 #[cfg(feature = "parquet")]
 use roofgap_report::export::parquet;
-use roofgap_report::export::stacks;
 use roofgap_report::export::timeline::{self, RankPlace};
+use roofgap_report::export::{save_folded, save_folded_idle};
 use roofgap_runs::open::{Exporter, Opened, Overrides, open_inputs};
 #[cfg(feature = "parquet")]
 use roofgap_runs::open::{run_facts, run_key};
@@ -89,8 +89,8 @@ fn check_file(path: &Path) -> Result<(), Error> {
 fn write_file(format: ExportFormat, path: &Path, job: Job<'_>) -> Result<(), Error> {
     let bundle = job.opened.bundle();
     let written = match format {
-        ExportFormat::Folded => stacks::save_folded(bundle, path),
-        ExportFormat::FoldedIdle => stacks::save_folded_idle(bundle, path),
+        ExportFormat::Folded => save_folded(bundle, path),
+        ExportFormat::FoldedIdle => save_folded_idle(bundle, path),
         ExportFormat::Perfetto | ExportFormat::Parquet => match &job.opened.analysis.job {
             Some(ranks) => job.save_timelines(path, ranks.shown_rank),
             None => timeline::save(bundle, path),
