@@ -22,7 +22,6 @@ mod timeline;
 mod vitals;
 
 pub use crate::render::html::{STYLE, Shell, shell};
-pub(crate) use timeline::ops_of_longest;
 pub use timeline::{NoTimeline, TimelineWindow, timeline_window};
 
 use crate::Bundle;

@@ -10,7 +10,7 @@ mod blocks;
 mod data;
 mod lanes;
 
-pub use data::{NoTimeline, ops_of_longest, timeline};
+pub use data::{NoTimeline, timeline};
 
 use crate::Bundle;
 use crate::render::html::absent;
