@@ -7,11 +7,12 @@ mod served;
 
 use flate2::read::MultiGzDecoder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use roofgap_analyze::compare::{CompareOptions, Side, compare};
+use roofgap_analyze::compare::{Side, compare};
 use roofgap_analyze::{Analysis, Options, Stage, analyze};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
 use roofgap_report::RunFacts;
+use roofgap_report::compare::{Shown, html};
 use roofgap_report::export::parquet::{save_events, save_run};
 use roofgap_report::export::timeline;
 use roofgap_report::{Bundle, Context, files, text};
@@ -268,10 +269,10 @@ fn check_compared(path: &Path) -> Result<Outcome, String> {
     let empty = Analysis::default();
     let [head, base] = [&side.analysis, &empty].map(|analysis| Side { analysis, facts: &side.facts });
     for (base, head) in [(head, head), (base, head), (head, base)] {
-        let comparison = compare(base, head, &CompareOptions::default());
+        let comparison = compare(base, head, &[]);
         roofgap_report::compare::text(&comparison, text::TextOptions::default());
         roofgap_report::compare::markdown(&comparison);
-        roofgap_report::compare::html(&comparison, &[]);
+        html(&comparison, [base, head].map(|side| Shown { analysis: side.analysis, page: None }));
     }
     Ok(Outcome::Analysed)
 }

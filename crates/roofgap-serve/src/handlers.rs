@@ -10,7 +10,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use axum::{Json, Router};
-use roofgap_analyze::compare::{CompareOptions, compare};
+use roofgap_analyze::compare::compare;
 use roofgap_base::file::read_document;
 use roofgap_report::compare as render;
 use roofgap_report::page::{served, timeline_window};
@@ -198,16 +198,14 @@ fn compare_runs(state: &AppState, Query(query): Query<CompareQuery>) -> Answer {
         open_side(&state.props.runs, &run.id, &overrides, exporter).map_err(ApiError::conflict)
     };
     let (base, head) = (side(&query.base)?, side(&query.head)?);
-    let comparison = compare(base.as_side(), head.as_side(), &CompareOptions::default());
+    let comparison = compare(base.as_side(), head.as_side(), &[]);
     match query.format {
         CompareFormat::Json => document(&comparison),
         CompareFormat::Html => {
             let pages = [&base, &head].map(|side| PathBuf::from(format!("/runs/{}/page", side.facts.title)));
-            let shown = [(&base, &pages[0]), (&head, &pages[1])].map(|(side, page)| render::Shown {
-                page: Some(page),
-                ..render::Shown::analysis(&side.analysis)
-            });
-            Ok(html(render::html(&comparison, &shown), REPORT_POLICY))
+            let shown = [(&base, &pages[0]), (&head, &pages[1])]
+                .map(|(side, page)| render::Shown { analysis: &side.analysis, page: Some(page) });
+            Ok(html(render::html(&comparison, shown), REPORT_POLICY))
         }
         CompareFormat::Markdown => {
             let kind = [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")];

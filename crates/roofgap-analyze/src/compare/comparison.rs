@@ -5,6 +5,8 @@
 
 use crate::names::Family;
 use crate::result::{results, words};
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 
 /// The name of this schema.
 pub const COMPARISON_SCHEMA: &str = "roofgap.comparison/1";
@@ -47,8 +49,8 @@ results! {
         pub stages_gone: Vec<String>,
         /// Stages of the head that the base has not.
         pub stages_added: Vec<String>,
-        /// The whole trace.
-        pub totals: TotalsChange,
+        /// The whole trace: kernel time, time in which the GPU worked, and kernels that ran.
+        pub totals: Numbers,
         /// Kernels of the whole trace, largest change first; empty where a side has none.
         pub kernels: Vec<KernelChange>,
         /// Results of the gates.
@@ -94,76 +96,67 @@ results! {
         /// Meaning for the numbers.
         pub meaning: String,
     }
-
-    /// The judgement of a change.
-    #[derive(Copy, Eq, Default)]
-    #[serde(rename_all = "snake_case")]
-    pub enum Judgement {
-        /// Within the noise, and less than a factor of two.
-        Same,
-        /// Beyond the noise, for the better.
-        Better,
-        /// Beyond the noise, for the worse.
-        Worse,
-        /// Neither: beyond the noise by outlier steps alone, or a part of a time that changed by a factor of two and less than the noise
-        /// of the whole.
-        Unclear,
-        /// Not measured on both sides, or not comparable.
-        #[default]
-        Unknown,
-    }
 }
 
-impl Judgement {
-    /// Returns the word for people; `None` where it is unknown.
-    pub fn as_str(self) -> Option<&'static str> {
-        match self {
-            Self::Same => Some("same"),
-            Self::Better => Some("better"),
-            Self::Worse => Some("worse"),
-            Self::Unclear => Some("unclear"),
-            Self::Unknown => None,
-        }
+words! {
+    /// The judgement of a change.
+    #[derive(Default)]
+    pub enum Judgement {
+        /// Within the noise, and less than a factor of two.
+        Same = "same",
+        /// Beyond the noise, for the better.
+        Better = "better",
+        /// Beyond the noise, for the worse.
+        Worse = "worse",
+        /// Neither: beyond the noise by outlier steps alone, or a part of a time that changed by a factor of two and less than the noise
+        /// of the whole.
+        Unclear = "unclear",
+        /// Not measured on both sides, or not comparable.
+        #[default]
+        Unknown = "unknown",
     }
 }
 
 results! {
     /// A number on both sides.
-    #[derive(Default)]
-    pub struct Change<T> {
+    #[derive(Copy, Default)]
+    pub struct Change {
         /// On the base; `None` where it was not measured.
-        pub base: Option<T>,
+        #[serde(serialize_with = "short")]
+        pub base: Option<f64>,
         /// On the head.
-        pub head: Option<T>,
+        #[serde(serialize_with = "short")]
+        pub head: Option<f64>,
         /// Head less base.
-        pub delta: Option<T>,
+        #[serde(serialize_with = "short")]
+        pub delta: Option<f64>,
         /// That in percent of the base.
         pub delta_pct: Option<f64>,
         /// Noise.
-        pub noise: Option<T>,
+        #[serde(serialize_with = "short")]
+        pub noise: Option<f64>,
         /// Judgement.
         pub judgement: Judgement,
     }
 }
 
-impl<T: Copy> Change<T> {
-    /// Converts the values.
-    pub fn map<U>(&self, convert: impl Fn(T) -> U) -> Change<U> {
-        let [base, head, delta, noise] =
-            [self.base, self.head, self.delta, self.noise].map(|value| value.map(&convert));
-        Change { base, head, delta, delta_pct: self.delta_pct, noise, judgement: self.judgement }
-    }
-
+impl Change {
     /// Tells whether at least one side has it.
     pub fn is_on_a_side(&self) -> bool {
         self.base.is_some() || self.head.is_some()
     }
+}
 
-    /// Tells whether both sides have it.
-    pub fn is_on_both_sides(&self) -> bool {
-        self.base.is_some() && self.head.is_some()
+/// Writes a whole number without a fraction.
+fn short<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) if value.fract() == 0.0 => serializer.serialize_i64(*value as i64),
+        value => value.serialize(serializer),
     }
 }
+
+/// Numbers on both sides by field of the JSON.
+pub type Numbers = BTreeMap<String, Change>;
 
 results! {
     /// A stage on both sides, by instance.
@@ -183,40 +176,9 @@ results! {
         /// Steps far from all others, which are part of the wall time and not of its noise; left out without any.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub outliers: Vec<Outlier>,
-        /// Time on the CPU.
-        pub wall_ns: Change<i64>,
-        /// Time of a step, mean of those that are no outliers.
-        pub step_ns: Change<i64>,
-        /// Time per token, all sequences together.
-        #[serde(default)]
-        pub token_ns: Change<i64>,
-        /// Time without any tool watching, median of the repeats.
-        pub unwatched_ns: Change<i64>,
-        /// Time in which the GPU worked.
-        pub busy_ns: Change<i64>,
-        /// Sum of kernel durations.
-        pub kernel_ns: Change<i64>,
-        /// All idle time between its first and last GPU operation.
-        pub idle_ns: Change<i64>,
-        /// Idle because the CPU had not launched yet.
-        pub idle_launch_ns: Change<i64>,
-        /// Idle while the launching thread waited for the device.
-        pub idle_sync_ns: Change<i64>,
-        /// Idle while the launching thread was in a copy call.
-        pub idle_copy_ns: Change<i64>,
-        /// Idle for another reason.
-        pub idle_other_ns: Change<i64>,
-        /// Launches of an instance.
-        pub launches: Change<f64>,
-        /// Launches of a step.
-        pub launches_per_step: Change<f64>,
-        /// Model FLOPs utilisation by wall time.
-        pub mfu_pct: Change<f64>,
-        /// Memory bandwidth utilisation by wall time.
-        pub mbu_pct: Change<f64>,
-        /// Memory bandwidth utilisation by wall time, by sampled counters.
-        #[serde(default)]
-        pub mbu_measured_pct: Change<f64>,
+        /// Values of [`METRICS`](super::METRICS).
+        #[serde(flatten)]
+        pub numbers: Numbers,
         /// Parts that add up to the change of the wall time.
         pub explanation: Explanation,
         /// Kernels, largest change first; empty where they were not measured on both sides.
@@ -233,7 +195,7 @@ results! {
         /// File, or library of a native function; null where unknown.
         pub file: Option<String>,
         /// Idle time of the GPU in the function itself, by step or instance.
-        pub idle_ns: Change<i64>,
+        pub idle_ns: Change,
     }
 }
 
@@ -309,17 +271,6 @@ results! {
         pub beyond_noise: bool,
     }
 
-    /// The whole trace on both sides.
-    #[derive(Default)]
-    pub struct TotalsChange {
-        /// Sum of kernel durations.
-        pub kernel_ns: Change<i64>,
-        /// Union of all GPU operations.
-        pub busy_ns: Change<i64>,
-        /// Kernels that ran.
-        pub kernel_count: Change<f64>,
-    }
-
     /// The way in which two kernels were matched.
     #[derive(Copy, Eq)]
     #[serde(rename_all = "snake_case")]
@@ -353,16 +304,7 @@ results! {
         /// It is missing or called less often on the side that recorded its CUDA graphs whole, without their kernels.
         InGraph,
     }
-}
 
-impl KernelStatus {
-    /// Tells whether the kernel itself changed.
-    pub fn is_change(self) -> bool {
-        !matches!(self, Self::Same | Self::InGraph)
-    }
-}
-
-results! {
     /// A kernel on one side.
     #[derive(Default)]
     pub struct KernelSide {
@@ -465,21 +407,9 @@ impl Comparison {
 }
 
 impl StageChange {
-    /// Tells whether any change is beyond the noise.
-    pub fn has_changed(&self) -> bool {
-        let times = [
-            &self.wall_ns,
-            &self.step_ns,
-            &self.token_ns,
-            &self.unwatched_ns,
-            &self.busy_ns,
-            &self.kernel_ns,
-            &self.idle_ns,
-        ];
-        let real = |judgement| matches!(judgement, Judgement::Better | Judgement::Worse);
-        times.iter().any(|change| real(change.judgement))
-            || real(self.launches.judgement)
-            || self.kernels.iter().any(|kernel| kernel.status.is_change())
+    /// Returns a number by its field.
+    pub fn number(&self, field: &str) -> Change {
+        self.numbers.get(field).copied().unwrap_or_default()
     }
 }
 
@@ -490,130 +420,5 @@ impl From<GateVerdict> for roofgap_base::exit::Exit {
             GateVerdict::Broken => Self::GateBroken,
             GateVerdict::NotMeasured => Self::Partial,
         }
-    }
-}
-
-/// A number of a stage.
-#[derive(Debug)]
-pub struct Metric {
-    /// Field of a stage in the JSON; the ending is the unit.
-    pub field: &'static str,
-    /// Label of its row in a table.
-    pub label: &'static str,
-    /// Direction that is better.
-    pub better: Better,
-    /// True if it compares although the sides did different work.
-    pub of_any_work: bool,
-    /// Clock that profilers distort.
-    pub(super) clock: Clock,
-    of: fn(&StageChange) -> Change<f64>,
-    judgement: fn(&mut StageChange) -> &mut Judgement,
-}
-
-/// The direction that is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
-    /// Less is better.
-    Lower,
-    /// More is better.
-    Higher,
-}
-
-/// The clock of a number: recordings that differ distort the times of the CPU more than those of the GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Clock {
-    /// Times and rates on the CPU.
-    Cpu,
-    /// Times on the GPU.
-    Gpu,
-    /// Counts, and times without a profiler.
-    None,
-}
-
-macro_rules! metrics {
-    ($($field:ident $label:literal $better:ident $of_any_work:literal $clock:ident,)*) => {
-        &[$(Metric {
-            field: stringify!($field),
-            label: $label,
-            better: Better::$better,
-            of_any_work: $of_any_work,
-            clock: Clock::$clock,
-            of: |stage| stage.$field.map(|value| value as f64),
-            judgement: |stage| &mut stage.$field.judgement,
-        },)*]
-    };
-}
-
-/// All metrics, in the order of tables.
-pub static METRICS: &[Metric] = metrics![
-    wall_ns "wall ms" Lower false Cpu,
-    unwatched_ns "unprofiled ms" Lower false None,
-    step_ns "step ms" Lower true Cpu,
-    busy_ns "GPU busy ms" Lower false Gpu,
-    kernel_ns "kernels ms" Lower false Gpu,
-    idle_ns "idle ms" Lower false Cpu,
-    idle_launch_ns "  not launched yet" Lower false Cpu,
-    idle_sync_ns "  waiting for the device" Lower false Cpu,
-    idle_copy_ns "  in a copy call" Lower false Cpu,
-    idle_other_ns "  other" Lower false Cpu,
-    token_ns "per token µs" Lower true Cpu,
-    launches "launches" Lower false None,
-    launches_per_step "launches per step" Lower true None,
-    mfu_pct "MFU %" Higher true Cpu,
-    mbu_pct "MBU %" Higher true Cpu,
-    mbu_measured_pct "measured MBU %" Higher true Cpu,
-];
-
-impl Metric {
-    /// Returns the name in a gate: the field without its unit.
-    pub fn name(&self) -> &'static str {
-        let unit = |ending| self.field.strip_suffix(ending);
-        unit("_ns").or_else(|| unit("_pct")).unwrap_or(self.field)
-    }
-
-    /// Returns the unit: `ns`, `%` or `count`.
-    pub fn unit(&self) -> &'static str {
-        match self.field.strip_prefix(self.name()) {
-            Some("_ns") => "ns",
-            Some("_pct") => "%",
-            _ => "count",
-        }
-    }
-
-    /// Tells whether it is a time.
-    pub fn is_time(&self) -> bool {
-        self.unit() == "ns"
-    }
-
-    /// Reads a name, or the JSON field (`wall_ns`, `mfu_pct`).
-    pub(super) fn parse(text: &str) -> Option<&'static Self> {
-        let plain = text.replace('.', "_");
-        METRICS.iter().find(|metric| [metric.name(), metric.field].contains(&plain.as_str()))
-    }
-
-    /// Returns the number of a stage.
-    pub fn of(&self, stage: &StageChange) -> Change<f64> {
-        (self.of)(stage)
-    }
-
-    /// Returns the number of the whole trace; `None` where it is not known of one.
-    pub(super) fn of_totals(&self, totals: &TotalsChange) -> Option<Change<f64>> {
-        let change = match self.name() {
-            "busy" => &totals.busy_ns,
-            "kernel" => &totals.kernel_ns,
-            _ => return None,
-        };
-        Some(change.map(|ns| ns as f64))
-    }
-
-    /// Withdraws the judgement of the number of a stage.
-    pub(super) fn withdraw(&self, stage: &mut StageChange) {
-        *(self.judgement)(stage) = Judgement::Unknown;
-    }
-}
-
-impl PartialEq for Metric {
-    fn eq(&self, other: &Self) -> bool {
-        self.field == other.field
     }
 }

@@ -1,35 +1,17 @@
 //! The change of each kernel.
 //!
-//! The kernels of the two sides are matched by name first, in the form in which tools agree. What is left is paired where it does the same kind of work and its name differs in
-//! numbers only (a tile size), or where it runs as often with a similar name or time: a library that picks another variant renames
-//! its kernel, and to call that "one gone, one added" would hide what happened.
+//! The kernels of the two sides are matched by name first, in the form in which tools agree. What is left is paired where it does
+//! the same kind of work and its name differs in numbers only (a tile size), or where it runs as often with a similar name or time: a
+//! library that picks another variant renames its kernel, and to call that "one gone, one added" would hide what happened.
 
 use super::comparison::{KernelChange, KernelSide, KernelStatus, MatchedBy, SideName};
-use super::noise::{self, DEVIATIONS, Floors, is_doubled};
+use super::noise::{self, DEVIATIONS, GPU_PCT, is_doubled};
 use crate::counters::canonical;
 use crate::names::{Family, distinct_short_names};
-use crate::result::{Analysis, GraphRow, Kernel, Stage};
+use crate::result::{GraphRow, Kernel};
 use crate::timeline::Grouped;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
-
-/// Compares the kernels of two whole traces; empty where a side has none.
-pub fn of_whole(base: &Analysis, head: &Analysis, floors: &Floors) -> Vec<KernelChange> {
-    if base.kernels.is_empty() || head.kernels.is_empty() {
-        return Vec::new();
-    }
-    let whole = whole_graphs(&base.graphs, &head.graphs);
-    changes((&base.kernels, 1), (&head.kernels, 1), whole, floors)
-}
-
-/// Compares the kernels of a stage; empty where a side did not measure them: what was not measured is not gone.
-pub fn of_stage(base: &Stage, head: &Stage, floors: &Floors) -> Vec<KernelChange> {
-    if base.kernel_ns.is_none() || head.kernel_ns.is_none() {
-        return Vec::new();
-    }
-    let whole = whole_graphs(&base.graphs, &head.graphs);
-    changes((&base.kernels, base.instances), (&head.kernels, head.instances), whole, floors)
-}
+use std::cmp::Reverse;
 
 /// Returns the side that alone recorded CUDA graphs whole, so that their kernels are on the other side only.
 pub fn whole_graphs(base: &[GraphRow], head: &[GraphRow]) -> Option<SideName> {
@@ -40,21 +22,15 @@ pub fn whole_graphs(base: &[GraphRow], head: &[GraphRow]) -> Option<SideName> {
     }
 }
 
-/// Kernels of both sides by instance, largest change first. `whole` is the side that alone recorded CUDA graphs whole.
-fn changes(
-    base: (&[Kernel], u64),
-    head: (&[Kernel], u64),
-    whole: Option<SideName>,
-    floors: &Floors,
-) -> Vec<KernelChange> {
-    let groups = |side: (&[Kernel], u64)| groups(side.0, side.1, |kernel| noise::of_kernel(kernel, floors));
-    let mut changes = pair(groups(base), groups(head), floors);
+/// Compares kernels, each with the number of instances, by instance, largest change first. `whole` is the side that alone recorded
+/// CUDA graphs whole.
+pub fn changes(base: (&[Kernel], u64), head: (&[Kernel], u64), whole: Option<SideName>) -> Vec<KernelChange> {
+    use KernelStatus::{Added, FewerCalls, Gone, InGraph, MoreCalls};
+    let mut changes = pair([base, head].map(|(kernels, instances)| groups(kernels, instances)));
     for change in &mut changes {
-        use KernelStatus::{Added, FewerCalls, Gone, InGraph, MoreCalls};
-        if matches!(
-            (whole, change.status),
-            (Some(SideName::Base), Added | MoreCalls) | (Some(SideName::Head), Gone | FewerCalls)
-        ) {
+        if let (Some(SideName::Base), Added | MoreCalls) | (Some(SideName::Head), Gone | FewerCalls) =
+            (whole, change.status)
+        {
             change.status = InGraph;
         }
     }
@@ -67,18 +43,18 @@ fn changes(
 
 /// Names kernels apart that are different and have the same short name on their own sides.
 fn name_apart(changes: &mut [KernelChange]) {
-    let mut counts: FxHashMap<&str, usize> = FxHashMap::default();
+    fn full_name(change: &KernelChange) -> &str {
+        change.head.as_ref().or(change.base.as_ref()).map_or("", |side| &side.name)
+    }
+    let mut sharing: FxHashMap<&str, Vec<&str>> = FxHashMap::default();
     for change in changes.iter() {
-        *counts.entry(&change.short_name).or_default() += 1;
+        sharing.entry(&change.short_name).or_default().push(full_name(change));
     }
-    fn full_name(change: &KernelChange) -> Option<&str> {
-        Some(&change.head.as_ref().or(change.base.as_ref())?.name)
-    }
-    let taken = counts.keys().map(|name| (*name).to_owned()).collect();
-    let shared = changes.iter().filter(|change| counts[change.short_name.as_str()] > 1);
-    let found = distinct_short_names(shared.filter_map(full_name), taken);
+    let taken = sharing.keys().map(|name| (*name).to_owned()).collect();
+    let shared = sharing.into_values().filter(|names| names.len() > 1).flatten();
+    let distinct = distinct_short_names(shared, taken);
     for change in changes {
-        if let Some(short_name) = full_name(change).and_then(|name| found.get(name)) {
+        if let Some(short_name) = distinct.get(full_name(change)) {
             change.short_name.clone_from(short_name);
         }
     }
@@ -86,114 +62,82 @@ fn name_apart(changes: &mut [KernelChange]) {
 
 /// Noise of the sum of all kernels: they move apart from one another.
 pub fn noise_of_sum(changes: &[KernelChange]) -> f64 {
-    let square = |change: &KernelChange| (change.noise_ns as f64) * (change.noise_ns as f64);
-    changes.iter().map(square).sum::<f64>().sqrt()
-}
-
-fn side(group: &Group) -> KernelSide {
-    KernelSide {
-        name: group.name.clone(),
-        total_ns: group.total_ns,
-        calls: group.calls,
-        mean_ns: mean(group).round() as i64,
-    }
-}
-
-fn mean(group: &Group) -> f64 {
-    if group.calls > 0.0 { group.total_ns as f64 / group.calls } else { 0.0 }
-}
-
-/// Compares a kernel that both sides have; `match_reason` says why two names are taken for one.
-fn both(base: &Group, head: &Group, match_reason: Option<String>, floors: &Floors) -> KernelChange {
-    let delta_ns = head.total_ns.saturating_sub(base.total_ns);
-    // More calls at the old length, then all calls at the new one.
-    let from_calls_ns = ((head.calls - base.calls) * mean(base)).round() as i64;
-    let from_length_ns = delta_ns.saturating_sub(from_calls_ns);
-    let least = noise::share(base.total_ns, floors.gpu_pct);
-    let noise_ns = (DEVIATIONS * (base.variance + head.variance).sqrt()).max(least).ceil() as i64;
-    let length_is_real = from_length_ns.saturating_abs() > noise_ns || is_doubled(mean(base), mean(head));
-    // A number of calls has no noise of its own, but a few more are no news.
-    let calls_are_real = from_calls_ns.unsigned_abs() as f64 > least || is_doubled(base.calls, head.calls);
-    let status = match (length_is_real, calls_are_real) {
-        (false, false) => KernelStatus::Same,
-        (_, true) if !length_is_real || from_calls_ns.unsigned_abs() > from_length_ns.unsigned_abs() => {
-            if from_calls_ns > 0 {
-                KernelStatus::MoreCalls
-            } else {
-                KernelStatus::FewerCalls
-            }
-        }
-        _ if from_length_ns > 0 => KernelStatus::Slower,
-        _ => KernelStatus::Faster,
-    };
-    KernelChange {
-        short_name: head.short_name.clone(),
-        family: head.family,
-        matched_by: if match_reason.is_some() { MatchedBy::FamilyAndPlace } else { MatchedBy::Name },
-        match_reason,
-        base: Some(side(base)),
-        head: Some(side(head)),
-        delta_ns,
-        from_calls_ns,
-        from_length_ns,
-        noise_ns,
-        status,
-    }
-}
-
-fn single(group: &Group, added: bool) -> KernelChange {
-    let delta_ns = if added { group.total_ns } else { group.total_ns.saturating_neg() };
-    KernelChange {
-        short_name: group.short_name.clone(),
-        family: group.family,
-        matched_by: MatchedBy::Nothing,
-        match_reason: None,
-        base: (!added).then(|| side(group)),
-        head: added.then(|| side(group)),
-        delta_ns,
-        from_calls_ns: delta_ns,
-        from_length_ns: 0,
-        noise_ns: (DEVIATIONS * group.variance.sqrt()).ceil() as i64,
-        status: if added { KernelStatus::Added } else { KernelStatus::Gone },
-    }
+    changes.iter().map(|change| (change.noise_ns as f64).powi(2)).sum::<f64>().sqrt()
 }
 
 /// The kernels of one canonical name, all devices together, of one instance.
-#[derive(Debug, Clone)]
 struct Group {
-    name: String,
+    key: String,
     short_name: String,
     family: Family,
+    name: String,
     total_ns: i64,
     calls: f64,
     /// Variance of the total.
     variance: f64,
-    key: String,
 }
 
-/// Kernels by canonical name, in the order given; totals by instance.
-fn groups(kernels: &[Kernel], instances: u64, variance: impl Fn(&Kernel) -> f64) -> Vec<Group> {
-    let instances = instances.max(1);
-    let mut groups: Grouped<String, Group> = Grouped::default();
-    for kernel in kernels {
-        let key = canonical(&kernel.name);
-        let group = groups.entry(key.clone(), || Group {
-            name: kernel.name.clone(),
+impl Group {
+    fn of(kernel: &Kernel, key: String) -> Self {
+        Self {
+            key,
             short_name: kernel.short_name.clone(),
             family: kernel.family,
-            total_ns: 0,
-            calls: 0.0,
-            variance: 0.0,
-            key,
-        });
-        group.total_ns = group.total_ns.saturating_add(kernel.total_ns);
-        group.calls += kernel.calls as f64 / instances as f64;
-        group.variance += variance(kernel) / (instances as f64 * instances as f64);
+            name: kernel.name.clone(),
+            total_ns: kernel.total_ns,
+            calls: kernel.calls as f64,
+            variance: noise::of_kernel(kernel),
+        }
     }
-    for group in &mut groups.items {
+
+    fn add(&mut self, other: &Self) {
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.calls += other.calls;
+        self.variance += other.variance;
+    }
+
+    fn mean_ns(&self) -> f64 {
+        if self.calls > 0.0 { self.total_ns as f64 / self.calls } else { 0.0 }
+    }
+
+    fn side(&self) -> KernelSide {
+        let Self { total_ns, calls, .. } = *self;
+        KernelSide { name: self.name.clone(), total_ns, calls, mean_ns: self.mean_ns().round() as i64 }
+    }
+
+    /// Returns the words of the name without its numbers.
+    fn words(&self) -> Vec<&str> {
+        let words = self.key.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
+        let mut words: Vec<&str> = words.collect();
+        words.sort_unstable();
+        words
+    }
+
+    /// Returns the kind of work. Matrix by matrix and matrix by vector are one: a library moves between them.
+    fn kind(&self) -> Family {
+        if self.family == Family::Gemv { Family::Gemm } else { self.family }
+    }
+}
+
+/// Kernels by canonical name, largest first; totals by instance.
+fn groups(kernels: &[Kernel], instances: u64) -> Vec<Group> {
+    let mut groups: Grouped<String, Option<Group>> = Grouped::default();
+    for kernel in kernels {
+        let key = canonical(&kernel.name);
+        let one = Group::of(kernel, key.clone());
+        match groups.entry(key, || None) {
+            Some(group) => group.add(&one),
+            group => *group = Some(one),
+        }
+    }
+    let mut groups: Vec<Group> = groups.items.into_iter().flatten().collect();
+    for group in &mut groups {
         group.total_ns = by_instance(group.total_ns, instances);
+        group.calls /= instances.max(1) as f64;
+        group.variance /= (instances.max(1) as f64).powi(2);
     }
-    groups.items
+    groups.sort_by_key(|group| Reverse(group.total_ns));
+    groups
 }
 
 /// A sum over instances as that of one, rounded.
@@ -204,96 +148,122 @@ pub fn by_instance(total: i64, instances: u64) -> i64 {
     }
 }
 
-/// Pairs the kernels of two sides: by name, then those that differ in numbers only, then those that are alike.
-fn pair(base: Vec<Group>, head: Vec<Group>, floors: &Floors) -> Vec<KernelChange> {
-    let mut changes = Vec::new();
-    let mut by_key: FxHashMap<String, Group> =
-        head.iter().map(|group| (group.key.clone(), group.clone())).collect();
-    let mut gone = Vec::new();
-    for group in base {
-        match by_key.remove(&group.key) {
-            Some(other) => changes.push(both(&group, &other, None, floors)),
-            None => gone.push(group),
+/// Compares a kernel; `reason` says why two names are taken for one.
+fn change(base: Option<&Group>, head: Option<&Group>, reason: Option<String>) -> Option<KernelChange> {
+    let named = head.or(base)?;
+    let total = |side: Option<&Group>| side.map_or(0, |group| group.total_ns);
+    let delta_ns = total(head).saturating_sub(total(base));
+    let variance: f64 = [base, head].into_iter().flatten().map(|group| group.variance).sum();
+    let mut noise = DEVIATIONS * variance.sqrt();
+    let mut from_calls_ns = delta_ns;
+    let (status, matched_by) = match (base, head) {
+        (Some(base), Some(head)) => {
+            let least = noise::share(base.total_ns as f64, GPU_PCT);
+            noise = noise.max(least);
+            // More calls at the old length, then all calls at the new one.
+            from_calls_ns = ((head.calls - base.calls) * base.mean_ns()).round() as i64;
+            let from_length_ns = delta_ns.saturating_sub(from_calls_ns);
+            let [of_calls, of_length] = [from_calls_ns, from_length_ns].map(|ns| ns.unsigned_abs() as f64);
+            let length_is_real = of_length > noise.ceil() || is_doubled(base.mean_ns(), head.mean_ns());
+            // A number of calls has no noise of its own, but a few more are no news.
+            let calls_are_real = of_calls > least || is_doubled(base.calls, head.calls);
+            let status = match (length_is_real, calls_are_real) {
+                (false, false) => KernelStatus::Same,
+                (_, true) if !length_is_real || of_calls > of_length => match from_calls_ns > 0 {
+                    true => KernelStatus::MoreCalls,
+                    false => KernelStatus::FewerCalls,
+                },
+                _ if from_length_ns > 0 => KernelStatus::Slower,
+                _ => KernelStatus::Faster,
+            };
+            (status, if reason.is_some() { MatchedBy::FamilyAndPlace } else { MatchedBy::Name })
         }
-    }
-    let added = head.into_iter().filter(|group| by_key.contains_key(&group.key)).collect();
-    let (gone, added) =
-        variants(gone, added, |base, head, why| changes.push(both(base, head, Some(why), floors)));
-    let skeletons = |groups: &[Group]| -> Vec<Vec<String>> {
-        groups.iter().take(MOST_SEARCHED).map(|g| skeleton(&g.key)).collect()
+        (None, _) => (KernelStatus::Added, MatchedBy::Nothing),
+        (_, None) => (KernelStatus::Gone, MatchedBy::Nothing),
     };
-    let (gone_names, added_names) = (skeletons(&gone), skeletons(&added));
-    let mut candidates = Vec::new();
-    for (b, (base, base_name)) in gone.iter().zip(&gone_names).enumerate() {
-        for (h, (head, head_name)) in added.iter().zip(&added_names).enumerate() {
-            if let Some((score, why)) = likeness(base, head, similarity(base_name, head_name)) {
-                candidates.push((score, b, h, why));
-            }
-        }
-    }
-    // The best pair first, each group once.
-    candidates.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| (a.1, a.2).cmp(&(b.1, b.2))));
-    let (mut gone_taken, mut added_taken) = (vec![false; gone.len()], vec![false; added.len()]);
-    for (_, b, h, why) in candidates {
-        if !gone_taken[b] && !added_taken[h] {
-            (gone_taken[b], added_taken[h]) = (true, true);
-            changes.push(both(&gone[b], &added[h], Some(why), floors));
-        }
-    }
-    for (groups, taken, is_added) in [(gone, gone_taken, false), (added, added_taken, true)] {
-        let left = groups.iter().zip(taken).filter(|(_, taken)| !taken);
-        changes.extend(left.map(|(group, _)| single(group, is_added)));
-    }
-    changes
+    Some(KernelChange {
+        short_name: named.short_name.clone(),
+        family: named.family,
+        matched_by,
+        match_reason: reason,
+        base: base.map(Group::side),
+        head: head.map(Group::side),
+        delta_ns,
+        from_calls_ns,
+        from_length_ns: delta_ns.saturating_sub(from_calls_ns),
+        noise_ns: noise.ceil() as i64,
+        status,
+    })
 }
 
 /// The most kernels of a side that are searched for other names: beyond it the small ones stay unpaired.
 const MOST_SEARCHED: usize = 512;
 
-/// Pairs kernels of one kind whose names differ in numbers only, such as a tile size. A library may pick more variants on one side than
-/// on the other: then all of them together are one kernel. Returns what is left of both sides.
-fn variants(
-    gone: Vec<Group>,
-    added: Vec<Group>,
-    mut paired: impl FnMut(&Group, &Group, String),
-) -> (Vec<Group>, Vec<Group>) {
-    let mut of_words: BTreeMap<(&'static str, Vec<String>), [Vec<Group>; 2]> = BTreeMap::new();
-    for (side, groups) in [gone, added].into_iter().enumerate() {
-        for group in groups {
-            let lists = of_words.entry((kind(group.family).as_str(), skeleton(&group.key))).or_default();
-            lists[side].push(group);
+/// Pairs the kernels of two sides: by name, then those that differ in numbers only, then those that are alike.
+fn pair(sides: [Vec<Group>; 2]) -> Vec<KernelChange> {
+    let mut changes = Vec::new();
+    let sides = join(sides, |group| group.key.clone(), |_, _| None, &mut changes);
+    // A library may pick more variants on one side than on the other: then all of them together are one kernel.
+    let variants = |group: &Group| match group.words() {
+        words if words.is_empty() => group.key.clone(),
+        words => format!("{} {}", group.kind(), words.join(" ")),
+    };
+    let reason = |[base, head]: [&Group; 2], counts: [usize; 2]| {
+        let variants = match counts {
+            [1, 1] => String::new(),
+            [bases, heads] => format!("{bases} and {heads} variants, "),
+        };
+        Some(format!("the names differ in numbers only, {variants}{}", calls_of(base, head)))
+    };
+    let [gone, added] = join(sides, variants, reason, &mut changes);
+    let [gone_words, added_words] =
+        [&gone, &added].map(|groups| groups.iter().take(MOST_SEARCHED).map(Group::words).collect::<Vec<_>>());
+    let mut candidates = Vec::new();
+    for (b, (base, base_words)) in gone.iter().zip(&gone_words).enumerate() {
+        for (h, (head, head_words)) in added.iter().zip(&added_words).enumerate() {
+            let alike = likeness(base, head, similarity(base_words, head_words));
+            candidates.extend(alike.map(|(score, why)| (score, b, h, why)));
         }
     }
-    let (mut gone, mut added) = (Vec::new(), Vec::new());
-    for ((_, words), [mut base, mut head]) in of_words {
-        if words.is_empty() || base.is_empty() || head.is_empty() {
-            gone.append(&mut base);
-            added.append(&mut head);
-            continue;
-        }
-        let counts = (base.len(), head.len());
-        if let (Some(base), Some(head)) = (merged(base), merged(head)) {
-            let variants = match counts {
-                (1, 1) => String::new(),
-                (bases, heads) => format!("{bases} and {heads} variants, "),
-            };
-            let calls = format!("{} and {} calls", round(base.calls), round(head.calls));
-            paired(&base, &head, format!("the names differ in numbers only, {variants}{calls}"));
+    // The best pair first, each group once.
+    candidates.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| (a.1, a.2).cmp(&(b.1, b.2))));
+    let mut gone: Vec<Option<&Group>> = gone.iter().map(Some).collect();
+    let mut added: Vec<Option<&Group>> = added.iter().map(Some).collect();
+    for (_, b, h, why) in candidates {
+        if gone[b].is_some() && added[h].is_some() {
+            changes.extend(change(gone[b].take(), added[h].take(), Some(why)));
         }
     }
-    for list in [&mut gone, &mut added] {
-        list.sort_by_key(|group| std::cmp::Reverse(group.total_ns));
-    }
-    (gone, added)
+    changes.extend(gone.into_iter().filter_map(|group| change(group, None, None)));
+    changes.extend(added.into_iter().filter_map(|group| change(None, group, None)));
+    changes
 }
 
-/// Adds up the variants of a kernel under the name of the one with the most time.
-fn merged(groups: Vec<Group>) -> Option<Group> {
-    let total: i64 = groups.iter().fold(0, |sum, group| sum.saturating_add(group.total_ns));
-    let calls = groups.iter().map(|group| group.calls).sum();
-    let variance = groups.iter().map(|group| group.variance).sum();
-    let largest = groups.into_iter().max_by_key(|group| group.total_ns)?;
-    Some(Group { total_ns: total, calls, variance, ..largest })
+/// Compares the groups whose key is on both sides, those of a side together under the name of the largest. Returns the others.
+fn join(
+    sides: [Vec<Group>; 2],
+    key: impl Fn(&Group) -> String,
+    reason: impl Fn([&Group; 2], [usize; 2]) -> Option<String>,
+    changes: &mut Vec<KernelChange>,
+) -> [Vec<Group>; 2] {
+    let mut by_key: Grouped<String, [Vec<Group>; 2]> = Grouped::default();
+    for (side, groups) in sides.into_iter().enumerate() {
+        for group in groups {
+            by_key.entry(key(&group), Default::default)[side].push(group);
+        }
+    }
+    let mut left = [Vec::new(), Vec::new()];
+    for mut pair in by_key.items {
+        let counts = pair.each_ref().map(Vec::len);
+        if let [[base, bases @ ..], [head, heads @ ..]] = pair.each_mut().map(Vec::as_mut_slice) {
+            bases.iter().for_each(|other| base.add(other));
+            heads.iter().for_each(|other| head.add(other));
+            changes.extend(change(Some(base), Some(head), reason([base, head], counts)));
+        } else {
+            left.iter_mut().zip(pair).for_each(|(left, groups)| left.extend(groups));
+        }
+    }
+    left
 }
 
 /// Returns the likeness of two kernels with different names, and the reason; `None` where they do not match.
@@ -301,55 +271,35 @@ fn likeness(base: &Group, head: &Group, names: f64) -> Option<(f64, String)> {
     let ratio = |a: f64, b: f64| if a.max(b) > 0.0 { a.min(b) / a.max(b) } else { 1.0 };
     let calls = ratio(base.calls, head.calls);
     let time = ratio(base.total_ns as f64, head.total_ns as f64);
-    if kind(base.family) != kind(head.family) {
-        return None;
-    }
     // Kernels of these families come in dozens with as many calls: only the name tells them apart.
     let name_only = matches!(base.family, Family::Elementwise | Family::CopyLayout | Family::Other);
-    let times = format!("{} and {} calls", round(base.calls), round(head.calls));
-    let why = if names >= 0.7 && calls >= 0.8 {
-        format!("both {}, names {:.0} % alike, {times}", base.family, 100.0 * names)
+    let (family, times) = (base.family, || calls_of(base, head));
+    let why = if base.kind() != head.kind() {
+        return None;
+    } else if names >= 0.7 && calls >= 0.8 {
+        format!("both {family}, names {:.0} % alike, {}", 100.0 * names, times())
     } else if !name_only && calls >= 0.95 && time >= 0.4 {
-        format!("both {}, {times}, time within {:.0} %", base.family, 100.0 * (1.0 - time))
+        format!("both {family}, {}, time within {:.0} %", times(), 100.0 * (1.0 - time))
     } else {
         return None;
     };
     Some((2.0 * names + calls + time, why))
 }
 
-/// Matrix by matrix and matrix by vector are one kind: a library moves between them.
-fn kind(family: Family) -> Family {
-    if family == Family::Gemv { Family::Gemm } else { family }
-}
-
-fn round(calls: f64) -> String {
-    if calls.fract() == 0.0 { format!("{calls:.0}") } else { format!("{calls:.1}") }
-}
-
-/// The words of a name without its numbers.
-fn skeleton(key: &str) -> Vec<String> {
-    let words = key.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
-    let mut words: Vec<String> = words.map(str::to_owned).collect();
-    words.sort_unstable();
-    words
+fn calls_of(base: &Group, head: &Group) -> String {
+    let [base, head] =
+        [base, head].map(|group| format!("{:.*}", usize::from(group.calls.fract() != 0.0), group.calls));
+    format!("{base} and {head} calls")
 }
 
 /// Words in common, of all words of both; each list is sorted.
-fn similarity(a: &[String], b: &[String]) -> f64 {
-    let (mut i, mut j, mut common) = (0, 0, 0usize);
+fn similarity(a: &[&str], b: &[&str]) -> f64 {
+    let (mut i, mut j, mut common) = (0, 0, 0);
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-        match x.cmp(y) {
-            std::cmp::Ordering::Less => i += 1,
-            std::cmp::Ordering::Greater => j += 1,
-            std::cmp::Ordering::Equal => {
-                common += 1;
-                i += 1;
-                j += 1;
-            }
-        }
+        common += usize::from(x == y);
+        (i, j) = (i + usize::from(x <= y), j + usize::from(x >= y));
     }
-    let all = a.len() + b.len();
-    if all == 0 { 0.0 } else { 2.0 * common as f64 / all as f64 }
+    2.0 * common as f64 / (a.len() + b.len()).max(1) as f64
 }
 
 #[cfg(test)]
@@ -369,7 +319,7 @@ mod tests {
     }
 
     fn change(base: Kernel, head: Kernel) -> KernelChange {
-        let found = changes((&[base], 1), (&[head], 1), None, &Floors::default());
+        let found = changes((&[base], 1), (&[head], 1), None);
         assert_eq!(found.len(), 1);
         let change = found.into_iter().next().unwrap();
         assert_eq!(change.from_calls_ns + change.from_length_ns, change.delta_ns);
@@ -411,7 +361,7 @@ mod tests {
         let node = [kernel("sort", 1000, 80, 10), kernel("gemm", 5000, 64, 10)];
         let statuses = |whole| -> Vec<KernelStatus> {
             let base = std::slice::from_ref(&eager);
-            let found = changes((base, 1), (&node, 1), whole, &Floors::default());
+            let found = changes((base, 1), (&node, 1), whole);
             found.iter().map(|change| change.status).collect()
         };
         assert_eq!(statuses(None), [KernelStatus::Added, KernelStatus::MoreCalls]);
@@ -435,7 +385,7 @@ mod pair_tests {
     }
 
     fn pairs(base: &[Kernel], head: &[Kernel]) -> Vec<KernelChange> {
-        pair(groups(base, 1, |_| 0.0), groups(head, 1, |_| 0.0), &Floors::default())
+        pair([groups(base, 1), groups(head, 1)])
     }
 
     /// The one pair of kernels with different names, and the reason to pair them.
@@ -510,8 +460,10 @@ mod pair_tests {
 
     #[test]
     fn totals_are_those_of_one_instance() {
-        let groups = groups(&[kernel("k", "gemm", 30, 6), kernel("k", "gemm", 31, 6)], 3, |_| 9.0);
-        assert_eq!((groups[0].total_ns, groups[0].calls), (20, 4.0));
-        assert_eq!(groups[0].variance, 2.0);
+        let groups = groups(&[kernel("k", "gemm", 180, 6), kernel("k", "gemm", 181, 1)], 3);
+        assert_eq!((groups[0].total_ns, groups[0].calls), (120, 7.0 / 3.0));
+        // A deviation of 3 and of 181 / 60 in the sum of three instances.
+        let variance = (9.0 + (181.0_f64 / 60.0).powi(2)) / 9.0;
+        assert!((groups[0].variance - variance).abs() < 1e-9, "{}", groups[0].variance);
     }
 }

@@ -1,7 +1,7 @@
 //! A capture with gaps: the numbers of the recorded steps are those of the same steps in the whole capture.
 
 use crate::programs::{Program, US};
-use roofgap_analyze::compare::{CompareOptions, Side, SideFacts, compare};
+use roofgap_analyze::compare::{Side, SideFacts, compare};
 use roofgap_analyze::model::{Tokens, preset};
 use roofgap_analyze::{About, Analyzed, Options, Overhead, Profiler, Stage, StageKind, analyze};
 use roofgap_trace::{LossKind, Ns, RecordedWindows, Source, SourceFormat, Trace};
@@ -122,7 +122,7 @@ fn recorded_steps_have_the_numbers_of_the_whole_capture() {
     // A part does not compare with the whole.
     let facts = SideFacts::default();
     let side = |analysis| Side { analysis, facts: &facts };
-    let comparison = compare(side(&full.analysis), side(&part.analysis), &CompareOptions::default());
+    let comparison = compare(side(&full.analysis), side(&part.analysis), &[]);
     let mut differences = comparison.differences.iter();
     assert!(differences.any(|difference| difference.what == "decode.coverage"));
     assert!(comparison.is_incomparable());

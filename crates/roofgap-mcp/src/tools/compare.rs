@@ -1,7 +1,7 @@
 //! `compare`: two runs or captures side by side.
 
 use super::{Page, State};
-use roofgap_analyze::compare::{CompareOptions, Comparison, compare};
+use roofgap_analyze::compare::{Comparison, compare};
 use roofgap_base::error::Error;
 use roofgap_report::compare::headline;
 use roofgap_runs::open::{Overrides, open_side};
@@ -44,7 +44,7 @@ pub fn answer(state: &State, request: &CompareRequest) -> Result<CompareAnswer, 
         open_side(state.roots.runs(), &path, &Overrides::default(), state.cache.exporter())
     };
     let (base, head) = (side(&request.base)?, side(&request.head)?);
-    let mut comparison = compare(base.as_side(), head.as_side(), &CompareOptions::default());
+    let mut comparison = compare(base.as_side(), head.as_side(), &[]);
     let headline = headline(&comparison);
     let kernel_count = comparison.kernels.len();
     comparison.kernels = request.page.select(&comparison.kernels).to_vec();

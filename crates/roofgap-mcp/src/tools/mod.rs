@@ -202,11 +202,11 @@ mod tests {
     fn a_page_never_exceeds_its_bounds() {
         let rows: Vec<usize> = (0..250).collect();
         let page = |limit, offset| Page { limit, offset };
-        assert_eq!(page(None, 0).of(&rows).len(), 10);
-        assert_eq!(page(Some(1000), 0).of(&rows).len(), 100);
-        assert_eq!(page(Some(0), 0).of(&rows), [0]);
-        assert_eq!(page(Some(5), 248).of(&rows), [248, 249]);
-        assert!(page(None, usize::MAX).of(&rows).is_empty());
+        assert_eq!(page(None, 0).select(&rows).len(), 10);
+        assert_eq!(page(Some(1000), 0).select(&rows).len(), 100);
+        assert_eq!(page(Some(0), 0).select(&rows), [0]);
+        assert_eq!(page(Some(5), 248).select(&rows), [248, 249]);
+        assert!(page(None, usize::MAX).select(&rows).is_empty());
     }
 }
 

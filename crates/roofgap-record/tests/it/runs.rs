@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::{Bench, MODEL};
-use roofgap_analyze::compare::{CompareOptions, GateVerdict, Side, compare};
+use roofgap_analyze::compare::{GateVerdict, Side, compare};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
 use roofgap_report::Screen;
@@ -21,8 +21,7 @@ fn gates(base: &OpenedSide, head: &OpenedSide, gate: &str) -> GateVerdict {
     fn side(opened: &OpenedSide) -> Side<'_> {
         Side { analysis: &opened.analysis, facts: &opened.facts }
     }
-    let options = CompareOptions { gates: vec![gate.parse().unwrap()], ..CompareOptions::default() };
-    compare(side(base), side(head), &options).verdict()
+    compare(side(base), side(head), &[gate.parse().unwrap()]).verdict()
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::document::{Block, Section, joined, joined_any, maybe};
 use crate::render::screen::Tone;
 use roofgap_analyze::compare::{
     Basis, Change, Comparison, Difference, FunctionChange, GateOutcome, GateResult, GateVerdict, Judgement,
-    KernelChange, KernelSide, KernelStatus, METRICS, MatchedBy, Metric, Outlier, SideName, StageChange,
+    KernelChange, KernelSide, KernelStatus, METRICS, MatchedBy, Metric, Outlier, Part, SideName, StageChange,
     Weight,
 };
 use roofgap_analyze::short_name;
@@ -63,38 +63,36 @@ pub fn sections(comparison: &Comparison, form: Form) -> Vec<Section> {
 }
 
 /// Returns the section of a stage, then those of its breakdown, its kernels and its functions.
-fn stage_sections(stage: &StageChange, form: Form) -> Vec<Section> {
-    let drawing = || form.is_page.then_some(Block::Drawing);
+fn stage_sections(stage: &StageChange, form: Form) -> impl Iterator<Item = Section> {
     let no_parts = match stage.basis {
         Basis::StepAndToken => Some("the two sides did different work"),
         Basis::Nothing => Some("the two sides do not compare"),
         _ => stage.explanation.why_not.as_deref(),
     };
-    let no_kernels = unmeasured_side(&stage.kernel_ns)
-        .map(|side| format!("the kernels do not compare: they were not measured on the {side}"));
-    let own = Section::new("", stage.name.as_str())
-        .with(drawing())
+    let kernel_ns = stage.number("kernel_ns");
+    let unmeasured = match (kernel_ns.base, kernel_ns.head) {
+        (Some(_), None) => Some("head"),
+        (None, Some(_)) => Some("base"),
+        _ => None,
+    };
+    let no_kernels =
+        unmeasured.map(|side| format!("the kernels do not compare: they were not measured on the {side}"));
+    let first = Section::new("", stage.name.as_str())
         .with([Block::Table(numbers(stage))])
         .with([Block::Note(format!("noise of wall time: {}", stage.wall_noise_from))])
         .with(outliers(stage).map(Block::Note))
         .with(no_parts.map(|why| Block::Missing(format!("no breakdown of the change: {why}"))))
         .with(no_kernels.map(Block::Missing));
-    let parts = parts(stage, form.parts);
-    let breakdown = drawing().unwrap_or_else(|| Block::Table(parts_table(stage, &parts)));
+    let breakdown = Block::table(parts_table(&parts(stage, form.parts)));
+    let breakdown = if form.is_page { breakdown.map(|_| Block::Drawing) } else { breakdown };
     let functions = "Functions of the CPU in which the GPU is idle for a different time, by step";
     let inner = [
-        (
-            "Breakdown of the change of wall time",
-            (!parts.is_empty()).then_some(breakdown).into_iter().collect(),
-        ),
+        ("Breakdown of the change of wall time", breakdown.into_iter().collect()),
         ("Kernels that changed", kernels(&stage.kernels, form.kernels)),
         (functions, Block::table(functions_table(stage, form.kernels)).into_iter().collect()),
     ];
-    let inner = inner.into_iter().filter(|(_, blocks): &(_, Vec<Block>)| !blocks.is_empty());
-    [own]
-        .into_iter()
-        .chain(inner.map(|(title, blocks)| Section::new("", title).with(blocks).inner()))
-        .collect()
+    let inner = inner.map(|(title, blocks): (&str, Vec<Block>)| Section::new("", title).with(blocks).inner());
+    [first].into_iter().chain(inner.into_iter().filter(|section| !section.blocks.is_empty()))
 }
 
 /// Describes the steps of each side that are far from the others.
@@ -126,9 +124,9 @@ fn gates(comparison: &Comparison) -> Table {
 fn numbers(stage: &StageChange) -> Table {
     // A time of nothing on both sides has no row.
     let counts = |metric: &Metric, value: Option<f64>| value.is_some_and(|ns| !metric.is_time() || ns != 0.0);
-    let rows: Vec<(&Metric, Change<f64>)> = METRICS
+    let rows: Vec<(&Metric, Change)> = METRICS
         .iter()
-        .map(|metric| (metric, metric.of(stage)))
+        .map(|metric| (metric, metric.of(&stage.numbers)))
         .filter(|(metric, change)| counts(metric, change.base) || counts(metric, change.head))
         .collect();
     let show = |metric: &Metric, value: Option<f64>| {
@@ -150,7 +148,10 @@ fn numbers(stage: &StageChange) -> Table {
         .number("head", |(metric, change)| show(metric, change.head))
         .number("change %", |(_, change)| change.delta_pct.map(signed))
         .number("noise", |(metric, change)| show(metric, change.noise))
-        .judged("is", |(_, change)| (change.judgement.as_str().unwrap_or(NONE), tone(change.judgement)))
+        .judged("is", |(_, change)| match change.judgement {
+            Judgement::Unknown => (NONE, None),
+            known => (known.as_str(), tone(known)),
+        })
         .build()
 }
 
@@ -168,42 +169,32 @@ pub fn signed_ms(ns: i64) -> String {
     format!("{sign}{}", ms(ns))
 }
 
-/// Lists the parts of a change, ns, and whether each is beyond the noise: the largest by name, the rest in one. The change of a whole
-/// stage has no meaning where the sides did different work.
+/// Lists the parts of a change, ns, and whether each is beyond the noise: the largest by name, the rest in one, then their sum. The
+/// change of a whole stage has no meaning where the sides did different work.
 pub fn parts(stage: &StageChange, most: usize) -> Vec<(String, i64, &'static str)> {
-    if matches!(stage.basis, Basis::StepAndToken | Basis::Nothing) {
+    let parts = &stage.explanation.parts;
+    if parts.is_empty() || matches!(stage.basis, Basis::StepAndToken | Basis::Nothing) {
         return Vec::new();
     }
-    let parts = &stage.explanation.parts;
     let (shown, rest) = parts.split_at(parts.len().min(most));
-    let beyond = |beyond: bool| if beyond { "yes" } else { "no" };
+    let beyond = |part: &Part| if part.beyond_noise { "yes" } else { "no" };
     let mut list: Vec<_> =
-        shown.iter().map(|part| (part.name.clone(), part.delta_ns, beyond(part.beyond_noise))).collect();
+        shown.iter().map(|part| (part.name.clone(), part.delta_ns, beyond(part))).collect();
     if !rest.is_empty() {
-        let sum = added_up(rest.iter().map(|part| part.delta_ns));
+        // Times of a damaged analysis may be any numbers.
+        let sum = rest.iter().map(|part| part.delta_ns).fold(0, i64::saturating_add);
         list.push((format!("{} more", rest.len()), sum, ""));
     }
+    list.push(("sum: the change of wall time".to_owned(), stage.explanation.wall_delta_ns, ""));
     list
 }
 
-/// Adds up times, ns. Those of a damaged analysis may be any numbers.
-pub fn added_up(times: impl Iterator<Item = i64>) -> i64 {
-    times.fold(0, i64::saturating_add)
-}
-
-/// Label of the sum of all parts.
-pub const SUM: &str = "sum: the change of wall time";
-
-fn parts_table(stage: &StageChange, parts: &[(String, i64, &str)]) -> Table {
-    let mut table = Table::of(parts)
+fn parts_table(parts: &[(String, i64, &str)]) -> Table {
+    Table::of(parts)
         .text("part of the change of wall time", |part| &part.0)
         .number("ms", |part| signed_ms(part.1))
         .text("beyond noise", |part| part.2)
-        .build();
-    if !table.is_empty() {
-        table.row([SUM.to_owned(), signed_ms(stage.explanation.wall_delta_ns), String::new()]);
-    }
-    table
+        .build()
 }
 
 /// Returns the table of kernels that changed, and the number of those left out.
@@ -240,9 +231,9 @@ fn functions_table(stage: &StageChange, most: usize) -> Table {
     Table::of(&changed)
         .text("function", |own| &own.function)
         .text("file", |own| own.file.as_deref().unwrap_or_default())
-        .number("change ms", |own| maybe(own.idle_ns.delta, signed_ms))
-        .ms("base", |own| own.idle_ns.base)
-        .ms("head", |own| own.idle_ns.head)
+        .number("change ms", |own| maybe(own.idle_ns.delta, |ns| signed_ms(ns as i64)))
+        .ms("base", |own| own.idle_ns.base.map(|ns| ns as i64))
+        .ms("head", |own| own.idle_ns.head.map(|ns| ns as i64))
         .build()
 }
 
@@ -336,13 +327,13 @@ fn of_stages(comparison: &Comparison) -> String {
 
 /// Returns the times by which a stage is judged, the first ones first: those of a step and of a token where the sides did different
 /// work.
-fn main_rows(stage: &StageChange) -> impl Iterator<Item = (&'static Metric, Change<f64>)> {
+fn main_rows(stage: &StageChange) -> impl Iterator<Item = (&'static Metric, Change)> {
     let names: &[&str] = match stage.basis {
         Basis::StepAndToken => &["step", "token"],
         _ => &["wall", "unwatched", "step", "busy", "kernel"],
     };
     let rows = METRICS.iter().filter(|metric| names.contains(&metric.name()));
-    rows.map(|metric| (metric, metric.of(stage)))
+    rows.map(|metric| (metric, metric.of(&stage.numbers)))
 }
 
 /// Names the first row of a stage with a judgement: `wall +38.4 %`.
@@ -353,24 +344,15 @@ fn said(stage: &StageChange, wanted: Judgement) -> Option<String> {
 }
 
 fn total(comparison: &Comparison) -> String {
-    let kernels = &comparison.totals.kernel_ns;
-    let what = match (kernels.base.zip(kernels.head), kernels.judgement.as_str()) {
+    let kernels = comparison.totals.get("kernel_ns").copied().unwrap_or_default();
+    let what = match (kernels.base.zip(kernels.head), kernels.judgement) {
         (None, _) => "kernels were not measured on both: nothing to compare".to_owned(),
-        (_, None) => "the kernels compare by call".to_owned(),
-        (Some((base, head)), Some(word)) => {
-            format!("kernel time of the whole trace: {} to {}, {word}", time(base), time(head))
+        (_, Judgement::Unknown) => "the kernels compare by call".to_owned(),
+        (Some((base, head)), word) => {
+            format!("kernel time of the whole trace: {} to {}, {word}", time(base as i64), time(head as i64))
         }
     };
     format!("no stage on both sides; {what}")
-}
-
-/// Names the side on which a number was not measured, where the other has it.
-fn unmeasured_side(change: &Change<i64>) -> Option<&'static str> {
-    match (change.base, change.head) {
-        (Some(_), None) => Some("head"),
-        (None, Some(_)) => Some("base"),
-        _ => None,
-    }
 }
 
 /// Describes a difference of the two sides.

@@ -411,9 +411,8 @@ fn beside_ranges(beside: BesideRanges) -> String {
     };
     let with = kernels(beside.launched_after, "and")
         .map(|words| format!("{words} launched between one range and the next"));
-    let without = kernels(beside.ran_before, "less").map(|words| {
-        format!("{words} of the first step that ran before it began")
-    });
+    let without = kernels(beside.ran_before, "less")
+        .map(|words| format!("{words} of the first step that ran before it began"));
     format!("its kernels are those of its ranges, {}", joined(with.into_iter().chain(without), ", "))
 }
 

@@ -20,7 +20,6 @@ pub(crate) mod stages;
 mod timeline;
 
 pub use crate::render::html::{STYLE, Shell, shell};
-pub(crate) use timeline::ops_of_longest;
 pub use timeline::{NoTimeline, TimelineWindow, timeline_window};
 
 use crate::Bundle;

@@ -209,11 +209,14 @@ pub struct OpenedSide {
     pub analysis: Analysis,
     /// Title, mode, workload and baseline times.
     pub facts: SideFacts,
+    /// Page of a run.
+    pub page: Option<PathBuf>,
 }
 
 impl OpenedSide {
     fn new(analysis: Analysis, title: &str) -> Self {
-        Self { analysis, facts: SideFacts { title: title.to_owned(), ..SideFacts::default() } }
+        let facts = SideFacts { title: title.to_owned(), ..SideFacts::default() };
+        Self { analysis, facts, page: None }
     }
 
     /// Returns what a comparison takes.
@@ -255,19 +258,6 @@ pub fn open_side(
     open_run(&run)
 }
 
-/// Opens the captures of a side with their timeline, and finds the page of a run; `None` for one that has only an analysis.
-pub fn open_timeline(
-    base: &Path,
-    wanted: &str,
-    overrides: &Overrides,
-    exporter: &Exporter,
-) -> Option<(Opened, Option<PathBuf>)> {
-    let path = PathBuf::from(wanted);
-    let path = if path.is_file() { path } else { locate::resolve(base, wanted).ok()?.path };
-    let page = path.join("report.html");
-    Some((open_inputs(&[path], overrides, exporter).ok()?, page.is_file().then_some(page)))
-}
-
 /// Opens the analysis of a run as it was written, with the facts of its record.
 fn open_run(run: &RunRef) -> Result<OpenedSide, Error> {
     let layout = Layout::of(&run.path);
@@ -284,6 +274,7 @@ fn open_run(run: &RunRef) -> Result<OpenedSide, Error> {
     let account = account_at(layout.baseline_account()).unwrap_or_default();
     let times = stage_times(&account).into_iter().map(|(stage, times)| (stage.to_owned(), times));
     side.facts.unwatched = times.collect();
+    side.page = Some(layout.page()).filter(|page| page.is_file());
     Ok(side)
 }
 

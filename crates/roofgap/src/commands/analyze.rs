@@ -6,14 +6,14 @@ use crate::args::{Analyze, Compare, Format};
 use crate::printer::Printer;
 use crate::reading::open;
 use roofgap_analyze::About;
-use roofgap_analyze::compare::{CompareOptions, Gate, compare};
+use roofgap_analyze::compare::{Gate, compare};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_base::file::write_atomic;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
 use roofgap_report::{Bundle, compare as render, json, markdown, tried_text};
-use roofgap_runs::open::{Exporter, Opened, Overrides, open_side, open_timeline};
+use roofgap_runs::open::{Exporter, Opened, Overrides, open_side};
 use roofgap_runs::run_dir::Layout;
 use std::path::{Path, PathBuf};
 
@@ -110,22 +110,16 @@ pub fn compare_captures(args: Compare, dir: &Path, printer: &Printer) -> Result<
     let exporter = exporter(args.overrides.nsys());
     let side = |wanted: &str| open_side(dir, wanted, &overrides, &exporter);
     let (before, after) = (side(&args.before)?, side(&args.after)?);
-    let options = CompareOptions { gates, ..CompareOptions::default() };
-    let comparison = compare(before.as_side(), after.as_side(), &options);
+    let comparison = compare(before.as_side(), after.as_side(), &gates);
     let look = printer.text_options(args.top);
     match printer.format() {
         Format::Text => printer.text(&render::text(&comparison, look))?,
         Format::Json => printer.document(&json::pretty(&comparison))?,
         Format::Markdown => printer.document(&render::markdown(&comparison))?,
         Format::Html => {
-            let timeline = |wanted: &str| open_timeline(dir, wanted, &overrides, &exporter);
-            let opened = [(&before, timeline(&args.before)), (&after, timeline(&args.after))];
-            let shown = opened.each_ref().map(|(side, more)| render::Shown {
-                analysis: &side.analysis,
-                timeline: more.as_ref().map(|(opened, _)| (&opened.trace, &opened.stages)),
-                page: more.as_ref().and_then(|(_, page)| page.as_deref()),
-            });
-            printer.document(&render::html(&comparison, &shown))?;
+            let shown = [&before, &after]
+                .map(|side| render::Shown { analysis: &side.analysis, page: side.page.as_deref() });
+            printer.document(&render::html(&comparison, shown))?;
         }
     }
     Ok(comparison.verdict().into())

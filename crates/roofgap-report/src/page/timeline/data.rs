@@ -58,7 +58,7 @@ pub fn timeline(bundle: Bundle<'_>, parts: &OnceCell<IdleParts>) -> Result<Timel
 }
 
 /// Returns the GPU operations of the longest instance of a stage.
-pub fn ops_of_longest(trace: &Trace, stages: &StageIndex, stage: usize) -> impl Iterator<Item = usize> {
+fn ops_of_longest(trace: &Trace, stages: &StageIndex, stage: usize) -> impl Iterator<Item = usize> {
     let spans = stages.spans(stage).instances.iter().enumerate();
     let longest = spans.max_by_key(|(_, span)| span.length()).map(|(at, _)| at);
     let is_in_longest = move |op: &usize| longest.is_some() && stages.instance_of(stage, *op) == longest;

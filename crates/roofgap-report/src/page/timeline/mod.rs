@@ -9,7 +9,7 @@
 mod data;
 mod lanes;
 
-pub use data::{NoTimeline, ops_of_longest, timeline};
+pub use data::{NoTimeline, timeline};
 
 use crate::Bundle;
 use crate::render::html::absent;
