@@ -437,12 +437,15 @@ impl Nsys {
         asked.into_iter().find(|(_, is_asked)| *is_asked).map(|(option, _)| option)
     }
 
+    /// Returns the range as written, unless the gate is off.
+    fn range(&self) -> Option<&str> {
+        self.nvtx_capture.as_deref().filter(|_| self.capture_range != Some(CaptureGate::None))
+    }
+
     /// Returns the range that gates the recording; `None` where everything is recorded, also for a range of any name: stages are cut
     /// out afterwards. The order of nsys, `name@LLM` and `name@*`, is understood too.
     pub fn gate(&self) -> Result<Option<NvtxRange>, Error> {
-        let written = self.nvtx_capture.as_deref();
-        let written = written.filter(|_| self.capture_range != Some(CaptureGate::None));
-        let Some(text) = written.filter(|text| !ANY_RANGE.contains(text)) else {
+        let Some(text) = self.range().filter(|text| !ANY_RANGE.contains(text)) else {
             return Ok(None);
         };
         let wrong = || format!("profiling.nsys.nvtx_capture is {text:?}; write it as [domain@]name");
@@ -457,10 +460,10 @@ impl Nsys {
 
     /// Says that a range of any name gates nothing.
     pub fn gate_note(&self) -> Option<String> {
-        let any = self.nvtx_capture.as_deref().filter(|text| ANY_RANGE.contains(text))?;
-        (self.capture_range != Some(CaptureGate::None)).then(|| {
-            format!("profiling.nsys.nvtx_capture={any} names no range: everything is recorded, and the stages are cut out afterwards")
-        })
+        let any = self.range().filter(|text| ANY_RANGE.contains(text))?;
+        Some(format!(
+            "profiling.nsys.nvtx_capture={any} names no range: everything is recorded, and the stages are cut out afterwards"
+        ))
     }
 }
 

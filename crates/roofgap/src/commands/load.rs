@@ -37,8 +37,7 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
 
 /// Runs the embedded model.
 #[cfg(feature = "embedded")]
-pub fn workload(args: crate::args::Workload, printer: &Printer) -> Result<Exit, Error> {
-    let mut props = args.props;
+pub fn workload(mut props: roofgap_workload::WorkloadProps, printer: &Printer) -> Result<Exit, Error> {
     props.account = props.account.or_else(crate::args::account_from_environment);
     let account = roofgap_workload::run(&props, &Nvtx, &mut |line| printer.progress(&line))?;
     answer(&account, |account, _| workload_text(account), printer)
