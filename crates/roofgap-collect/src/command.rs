@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Declares the values of an option: an enum with the words of the tool, which are those of the configuration, too.
 #[macro_export]
@@ -54,6 +55,22 @@ impl CommandLine {
     /// Creates a command line without arguments.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self { program: program.into(), ..Self::default() }
+    }
+
+    /// Builds the command that starts the program.
+    pub fn to_command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args);
+        if let Some(folder) = &self.cwd {
+            command.current_dir(folder);
+        }
+        for (name, value) in &self.env {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
     }
 
     /// Adds one argument.

@@ -4,6 +4,7 @@
 use crate::{
     Device, DeviceId, Format, LossKind, Losses, Ns, ReadError, SampledCounters, SampledMetric, Trace, input,
 };
+use roofgap_base::stats::median_f64;
 use serde_json::Value;
 use std::path::Path;
 
@@ -187,14 +188,16 @@ impl Readings {
     }
 }
 
-impl GpuVitals {
-    /// Returns the energy of a time, J, by the readings in it, which do not reach its ends.
-    pub fn joules(&self, start: Ns, lasts: Ns) -> Option<f64> {
-        let within = start..=start.saturating_add(lasts);
-        let mut readings = self.energy.iter().filter(|(at, _)| within.contains(at));
-        let (first, last) = (readings.next()?, readings.next_back()?);
-        let covered = last.0.saturating_sub(first.0);
-        (covered > 0).then(|| (last.1 - first.1) * lasts as f64 / covered as f64)
+/// Returns the median clock of the multiprocessors while a GPU worked, MHz.
+pub fn busy_mhz<'a>(states: impl IntoIterator<Item = &'a GpuState>) -> Option<f64> {
+    let busy = states.into_iter().filter(|state| !state.is_idle());
+    median_f64(&mut busy.filter_map(|state| state.sm_mhz).collect::<Vec<f64>>())
+}
+
+impl GpuState {
+    /// Tells whether the GPU is idle, which is the first reason of NVML.
+    pub fn is_idle(&self) -> bool {
+        self.reasons & 1 != 0
     }
 }
 

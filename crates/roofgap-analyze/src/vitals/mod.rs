@@ -9,7 +9,7 @@ use crate::stages::{StageIndex, StageSpans};
 use crate::timeline::{Grouped, IntervalSet};
 use roofgap_base::stats::median_f64;
 use roofgap_trace::account::Account;
-use roofgap_trace::vitals::{GpuActivity, GpuState, GpuUser, GpuVitals};
+use roofgap_trace::vitals::{GpuActivity, GpuState, GpuUser, GpuVitals, busy_mhz};
 use roofgap_trace::{Ns, Trace};
 
 /// Least samples of a stage for its clock.
@@ -178,10 +178,8 @@ pub fn slower(
 ) -> Option<(SpikeCause, String)> {
     let vitals = &gpus.iter().find(|gpu| gpu.device == device)?.vitals;
     let around = (begin - AROUND_NS)..=(end + AROUND_NS);
-    let clock = |is_wanted: &dyn Fn(Ns) -> bool| {
-        let busy = vitals.states.iter().filter(|state| state.reasons & 1 == 0 && is_wanted(state.at));
-        median_f64(&mut busy.filter_map(|state| state.sm_mhz).collect::<Vec<f64>>())
-    };
+    let clock =
+        |is_wanted: &dyn Fn(Ns) -> bool| busy_mhz(vitals.states.iter().filter(|state| is_wanted(state.at)));
     let usual = clock(&|_| true);
     let now = clock(&|at| (begin..=end).contains(&at)).or_else(|| clock(&|at| around.contains(&at)));
     if let Some((now, usual)) = now.zip(usual).filter(|(now, usual)| *now < CLOCK_DROP * usual) {
@@ -283,8 +281,7 @@ fn stage_clocks(
                 times[*reason as usize] += 1;
                 is_stated = true;
             }
-            // The first bit is that of an idle GPU.
-            let is_lower = state.reasons & 1 == 0 && state.sm_mhz.is_some_and(|mhz| mhz < highest);
+            let is_lower = !state.is_idle() && state.sm_mhz.is_some_and(|mhz| mhz < highest);
             times[ThrottleReason::Unstated as usize] += u64::from(!is_stated && is_lower);
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -72,10 +72,9 @@ pub fn ensure() -> Option<i32> {
     let state = state.as_mut()?;
     if state.started.is_none() {
         let me = process::find(own_pid())?;
-        let mut command = Command::new(&state.command.program);
+        let mut command = state.command.to_command();
         command
             .arg0("roofgap")
-            .args(&state.command.args)
             .args([me.pid.to_string(), me.start.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

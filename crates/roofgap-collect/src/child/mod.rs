@@ -262,22 +262,8 @@ fn supervise(
 }
 
 fn command(line: &CommandLine) -> Command {
-    let mut command = Command::new(&line.program);
-    command
-        .args(&line.args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0);
-    if let Some(folder) = &line.cwd {
-        command.current_dir(folder);
-    }
-    for (name, value) in &line.env {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
+    let mut command = line.to_command();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     command
 }
 

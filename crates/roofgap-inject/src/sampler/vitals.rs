@@ -10,8 +10,7 @@ use std::fmt::{Display, Write as _};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time after a change of the energy counter before it is read again, and the time between two readings from then on. The counter of an
@@ -26,24 +25,25 @@ const SLOW: Duration = Duration::from_secs(1);
 /// Interval of utilisations: NVML asks for 100 ms at least.
 const ACTIVITY: Duration = Duration::from_millis(105);
 
-/// A file of samples that the threads of the devices share.
-struct Sink {
-    file: Mutex<BufWriter<File>>,
-    lines: AtomicU64,
-    failed: OnceLock<io::Error>,
-}
+/// A file of samples that the threads of the devices share, with the number of its lines or why they cannot be written.
+struct Sink(Mutex<(BufWriter<File>, io::Result<u64>)>);
 
 impl Sink {
     /// Writes a line, together with those before it once a second.
     fn put(&self, line: &str) {
-        let Ok(mut file) = self.file.lock() else { return };
-        let mut written = writeln!(file, "{line}");
-        if self.lines.fetch_add(1, Relaxed).is_multiple_of(16) {
-            written = written.and_then(|()| file.flush());
+        let Ok(mut sink) = self.0.lock() else { return };
+        let (file, lines) = &mut *sink;
+        if let Ok(count) = *lines {
+            let mut written = writeln!(file, "{line}");
+            if count.is_multiple_of(16) {
+                written = written.and_then(|()| file.flush());
+            }
+            *lines = written.map(|()| count + 1);
         }
-        if let Err(error) = written {
-            let _ = self.failed.set(error);
-        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.0.lock().is_ok_and(|sink| sink.1.is_err())
     }
 }
 
@@ -95,8 +95,8 @@ pub fn run(path: &Path, activity: bool, is_over: &(dyn Fn() -> bool + Sync)) -> 
     let nvml = Nvml::open().map_err(SampleError::Refused)?;
     let gpus = nvml.gpus()?;
     let cannot = |error: io::Error| SampleError::Write(path.to_owned(), error);
-    let file = Mutex::new(BufWriter::new(File::create(path).map_err(cannot)?));
-    let sink = Sink { file, lines: AtomicU64::new(0), failed: OnceLock::new() };
+    let file = BufWriter::new(File::create(path).map_err(cannot)?);
+    let sink = Sink(Mutex::new((file, Ok(0))));
     sink.put(&head(&nvml, &gpus));
     std::thread::scope(|scope| {
         for (device, gpu) in gpus.iter().enumerate() {
@@ -107,12 +107,8 @@ pub fn run(path: &Path, activity: bool, is_over: &(dyn Fn() -> bool + Sync)) -> 
             });
         }
     });
-    let mut file = sink.file.into_inner().unwrap_or_else(PoisonError::into_inner);
-    file.flush().map_err(cannot)?;
-    match sink.failed.into_inner() {
-        Some(error) => Err(cannot(error)),
-        None => Ok(sink.lines.into_inner()),
-    }
+    let (mut file, lines) = sink.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    lines.and_then(|lines| file.flush().map(|()| lines)).map_err(cannot)
 }
 
 /// Describes the devices.
@@ -143,7 +139,7 @@ fn sample(
     let mut last_energy = None;
     let mut since_us = now() / 1_000;
     let (mut active, mut active_since) = (started + ACTIVITY, now());
-    while !is_over() && sink.failed.get().is_none() {
+    while !is_over() && !sink.has_failed() {
         let time = Instant::now();
         if time >= energy {
             let before = now();

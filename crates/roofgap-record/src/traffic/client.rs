@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use ureq::Agent;
 
-use super::Load;
 use roofgap_base::error::Error;
+use roofgap_runs::config::Config;
+use roofgap_runs::config::settings::Load;
 use roofgap_wire::account::traceparent;
 
 /// Most bytes of an answer that are kept for a message.
@@ -22,12 +23,18 @@ const MOST_SHOWN: u64 = 300;
 /// Longest line of an answer, bytes. A line holds one event.
 const MOST_LINE: u64 = 4 << 20;
 
+/// A server, which is talked to without a proxy.
+#[derive(Debug, Clone)]
+pub struct Server {
+    agent: Agent,
+    pub url: String,
+}
+
 /// A server and a model on it.
 #[derive(Debug, Clone)]
 pub struct Client {
-    agent: Agent,
-    url: String,
-    model: String,
+    pub server: Server,
+    pub model: String,
     /// Asks for exactly the tokens that were requested, which not every server can do.
     pub exact_length: bool,
     /// First half of the trace ids that requests get.
@@ -95,36 +102,31 @@ impl Outcome {
 /// Age from which an idle connection is not used again. Servers close theirs after some seconds.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Makes an agent that talks to the server itself, without a proxy.
-pub fn agent(timeout: Duration, connections: usize) -> Agent {
-    Agent::config_builder()
-        .proxy(None)
-        .http_status_as_error(false)
-        .timeout_global(Some(timeout))
-        .max_idle_connections(connections)
-        .max_idle_connections_per_host(connections)
-        .max_idle_age(IDLE)
-        .max_redirects(0)
-        .build()
-        .into()
-}
+impl Server {
+    pub fn new(url: &str, timeout: Duration, connections: usize) -> Self {
+        let config = Agent::config_builder()
+            .proxy(None)
+            .http_status_as_error(false)
+            .timeout_global(Some(timeout))
+            .max_idle_connections(connections)
+            .max_idle_connections_per_host(connections)
+            .max_idle_age(IDLE)
+            .max_redirects(0);
+        Self { agent: config.build().into(), url: url.trim_end_matches('/').to_owned() }
+    }
 
-/// Gets a status and a short text.
-pub fn get(agent: &Agent, url: &str, limit: u64) -> Result<(u16, String), RequestError> {
-    let call = agent.get(url).call();
-    let response = call.map_err(transport)?;
-    let status = response.status().as_u16();
-    let mut bytes = Vec::new();
-    let read = response.into_body().into_reader().take(limit).read_to_end(&mut bytes);
-    read.map_err(|error| RequestError::Transport(error.to_string()))?;
-    Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
+    /// Gets a status and a text of at most `limit` bytes.
+    pub fn get(&self, path: &str, limit: u64) -> Result<(u16, String), RequestError> {
+        let response = self.agent.get(format!("{}/{path}", self.url)).call().map_err(transport)?;
+        let status = response.status().as_u16();
+        let mut bytes = Vec::new();
+        let read = response.into_body().into_reader().take(limit).read_to_end(&mut bytes);
+        read.map_err(|error| RequestError::Transport(error.to_string()))?;
+        Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
+    }
 }
 
 impl Client {
-    pub fn new(agent: Agent, url: &str, model: String) -> Self {
-        Self { agent, url: url.trim_end_matches('/').to_owned(), model, exact_length: true, trace: None }
-    }
-
     /// Sends a request and reads its answer. Times count from `origin`.
     pub fn send(&self, number: usize, prompt: &Prompt, due: Duration, origin: Instant) -> Outcome {
         let mut outcome = Outcome { due, number, ..Outcome::default() };
@@ -135,7 +137,8 @@ impl Client {
 
     fn stream(&self, prompt: &Prompt, origin: Instant, outcome: &mut Outcome) -> Result<(), RequestError> {
         let path = if prompt.key == CHAT { "chat/completions" } else { "completions" };
-        let request = self.agent.post(format!("{}/v1/{path}", self.url));
+        let Server { agent, url } = &self.server;
+        let request = agent.post(format!("{url}/v1/{path}"));
         let mut request = request.header("content-type", "application/json");
         if let Some(trace) = &self.trace {
             // Engines name a request by its id, and so the steps of their traces.
@@ -247,17 +250,27 @@ const COMPLETION: &str = "prompt";
 const CHAT: &str = "messages";
 
 /// Makes the prompts of all requests, so that nothing but sending happens under load.
-pub fn make_prompts(load: &Load, count: u64) -> Result<Vec<Prompt>, Error> {
+pub fn make_prompts(config: &Config, count: u64) -> Result<Vec<Prompt>, Error> {
+    let load = &config.load;
     if let Some(path) = &load.prompts {
         return Ok(read_prompts(path, load)?.into_iter().cycle().take(count as usize).collect());
     }
-    let mut random = fastrand::Rng::with_seed(load.seed);
+    let mut random = fastrand::Rng::with_seed(config.workload.seed);
     let last = load.vocabulary.max(FIRST_ID + 1);
     let prompts = (0..count).map(|_| {
         let ids: Vec<u32> = (0..load.prompt_tokens.get()).map(|_| random.u32(FIRST_ID..last)).collect();
         Prompt { key: COMPLETION, content: json!(ids), output_tokens: load.output_tokens }
     });
     Ok(prompts.collect())
+}
+
+/// A line of a file of prompts.
+#[derive(Deserialize)]
+struct Line {
+    messages: Option<Value>,
+    prompt: Option<Value>,
+    output_tokens: Option<NonZeroU32>,
+    max_tokens: Option<NonZeroU32>,
 }
 
 fn read_prompts(path: &Path, load: &Load) -> Result<Vec<Prompt>, Error> {
@@ -270,16 +283,13 @@ fn read_prompts(path: &Path, load: &Load) -> Result<Vec<Prompt>, Error> {
         if line.trim().is_empty() {
             continue;
         }
-        let line: Value = serde_json::from_str(&line).map_err(|error| wrong_line(&error))?;
-        let given = [CHAT, COMPLETION]
-            .into_iter()
-            .find_map(|key| Some((key, line.get(key).filter(|given| !given.is_null())?.clone())));
+        let line: Line = serde_json::from_str(&line).map_err(|error| wrong_line(&error))?;
+        let chat = line.messages.map(|messages| (CHAT, messages));
+        let given = chat.or(line.prompt.map(|prompt| (COMPLETION, prompt)));
         let (key, content) =
             given.ok_or_else(|| wrong_line(&"it has neither \"prompt\" nor \"messages\""))?;
-        let tokens = line.get("output_tokens").or(line.get("max_tokens"));
-        let tokens =
-            tokens.map(Option::deserialize).transpose().map_err(|error| wrong_line(&error))?.flatten();
-        prompts.push(Prompt { key, content, output_tokens: tokens.unwrap_or(load.output_tokens) });
+        let output_tokens = line.output_tokens.or(line.max_tokens).unwrap_or(load.output_tokens);
+        prompts.push(Prompt { key, content, output_tokens });
     }
     if prompts.is_empty() {
         return Err(wrong("it holds no prompt".to_owned()));
@@ -290,6 +300,7 @@ fn read_prompts(path: &Path, load: &Load) -> Result<Vec<Prompt>, Error> {
 #[cfg(test)]
 mod prompts_tests {
     use super::*;
+    use roofgap_runs::config::{ConfigProps, compose};
 
     #[test]
     fn a_count_that_no_request_has_is_none() {
@@ -308,7 +319,8 @@ mod prompts_tests {
 
     #[test]
     fn random_prompts_have_the_length_that_was_asked_for_and_repeat_with_the_seed() {
-        let props = Load { prompt_tokens: NonZeroU32::new(7).unwrap(), ..Load::default() };
+        let mut props = compose(&ConfigProps::default()).unwrap().config;
+        props.load.prompt_tokens = NonZeroU32::new(7).unwrap();
         let prompts = make_prompts(&props, 3).unwrap();
         assert_eq!(prompts, make_prompts(&props, 3).unwrap());
         assert_eq!(prompts[0].key, COMPLETION);
@@ -328,11 +340,9 @@ mod prompts_tests {
 {"prompt": [7, 8], "output_tokens": 9}
 "#;
         std::fs::write(&path, text).unwrap();
-        let mut props = Load {
-            prompts: Some(path.clone()),
-            output_tokens: NonZeroU32::new(11).unwrap(),
-            ..Load::default()
-        };
+        let mut props = compose(&ConfigProps::default()).unwrap().config;
+        props.load.prompts = Some(path.clone());
+        props.load.output_tokens = NonZeroU32::new(11).unwrap();
         let prompts = make_prompts(&props, 4).unwrap();
         assert_eq!((prompts[0].key, &prompts[0].content), (COMPLETION, &json!("a cat")));
         assert_eq!(prompts[1].key, CHAT);
@@ -341,7 +351,7 @@ mod prompts_tests {
         std::fs::write(&path, "{\"prompt\": 1}\nnothing").unwrap();
         let error = make_prompts(&props, 1).unwrap_err().to_string();
         assert!(error.contains("line 2"), "{error}");
-        props.prompts = Some(folder.path().join("none"));
+        props.load.prompts = Some(folder.path().join("none"));
         assert!(make_prompts(&props, 1).unwrap_err().to_string().starts_with("cannot read the prompts"));
     }
 }

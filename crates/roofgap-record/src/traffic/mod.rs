@@ -10,24 +10,20 @@ mod run;
 mod server;
 mod stats;
 
-pub use roofgap_runs::config::settings::Load;
 pub use run::{LoadRun, run};
-pub use server::{ServerProps, serve_and_load};
+pub use server::serve_and_load;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
 use roofgap_base::file::write_atomic;
 use roofgap_wire::account::{Account, SCHEMA};
 
-/// The load on a server.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct LoadProps {
-    /// Address of the server, such as `http://127.0.0.1:8000`.
-    pub url: String,
-    /// Requests. With a rate they start at random times (Poisson), whether or not earlier ones are done; without one, the next starts
-    /// when one is done.
-    pub load: Load,
+/// Makes the error of a server that fails.
+fn failed(message: impl Into<String>) -> Error {
+    Error::new(message).with_exit(Exit::ProgramFailed)
 }
 
 /// Returns the path at which the server itself may write an account, beside that of the load.

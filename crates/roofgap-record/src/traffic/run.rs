@@ -1,20 +1,21 @@
 //! All requests of a load, in a closed or an open loop.
 
-use super::client::{Client, Outcome, Prompt, RequestError, agent, get, make_prompts};
+use super::client::{Client, Outcome, Prompt, RequestError, Server, make_prompts};
+use super::failed;
 use super::stats::{self, Exported};
-use super::{Load, LoadProps};
 use jiff::Timestamp;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_base::file::sha256;
 use roofgap_base::numbers;
 use roofgap_collect::child::Cancel;
+use roofgap_runs::config::Config;
+use roofgap_runs::config::settings::Load;
 use roofgap_wire::account::RequestStats;
 use serde_json::Value;
 use sha2::Digest;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,17 +38,15 @@ const MOST_REQUESTS: u64 = 10_000_000;
 /// Longest sleep between two checks for cancellation.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Sends load to a running server and measures it.
+/// Sends the load of a configuration to its running server and measures it. With a rate, requests start at random times (Poisson), whether or
+/// not earlier ones are done; without one, the next starts when one is done.
 ///
 /// # Errors
 /// Fails when no server answers, when it names no model, when the prompts cannot be read or when no request was answered.
-pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(&str)) -> Result<LoadRun, Error> {
-    let load = &props.load;
-    let agent = agent(load.timeout.0, load.concurrency as usize);
-    let model = match &load.model {
-        Some(model) => model.clone(),
-        None => first_model(&agent, &props.url)?,
-    };
+pub fn run(config: &Config, cancel: &Cancel, progress: &mut dyn FnMut(&str)) -> Result<LoadRun, Error> {
+    let load = &config.load;
+    let server = Server::new(&config.server.url, load.timeout.0, load.concurrency as usize);
+    let model = load.model.clone().map_or_else(|| first_model(&server), Ok)?;
     progress(&format!("the server is ready; model {model}"));
     let count = load.warmup.saturating_add(load.requests);
     if count > MOST_REQUESTS {
@@ -55,9 +54,9 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(&str)) -
             "more than {MOST_REQUESTS} requests with those of the warm-up; send fewer (load.requests, load.warmup)"
         )));
     }
-    let mut prompts = make_prompts(load, count)?;
+    let mut prompts = make_prompts(config, count)?;
     let measured = prompts.split_off((load.warmup as usize).min(prompts.len()));
-    let mut client = Client::new(agent.clone(), &props.url, model);
+    let mut client = Client { server, model, exact_length: true, trace: None };
     if let Some(first) = prompts.first().or(measured.first()) {
         let answer = client.send(0, first, Duration::ZERO, Instant::now());
         if matches!(answer.error, Some(RequestError::Status { status: 400 | 422, .. })) {
@@ -67,15 +66,15 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(&str)) -
     }
     send_all(&client, &prompts, None, load, cancel)?;
     progress(&format!("{} requests of the warm-up are done", numbers::count(prompts.len() as u64)));
-    let before = stats::read_exported(&agent, &props.url);
+    let mut samples = vec![stats::read_exported(&client.server)];
     client.trace = Some(format!("{:016x}", fastrand::u64(1..)));
     let (started, steady) = (Timestamp::now().as_nanosecond(), Instant::now());
-    let (outcomes, mut samples) =
-        sampled(&agent, &props.url, before, || send_all(&client, &measured, load.rate, load, cancel));
-    let outcomes = outcomes?;
+    let due = load.rate.map(|rate| due_times(measured.len(), rate, config.workload.seed));
+    let outcomes =
+        sampled(&client.server, &mut samples, || send_all(&client, &measured, due.as_deref(), load, cancel))?;
     let change = Timestamp::now().as_nanosecond() - started - steady.elapsed().as_nanos() as i128;
     let trace = client.trace.take();
-    samples.push(stats::read_exported(&agent, &props.url));
+    samples.push(stats::read_exported(&client.server));
     progress(&format!("{} requests are done", numbers::count(outcomes.len() as u64)));
     let answers_hash = answers_hash(&outcomes, measured.len());
     let mut stats = stats::summary(&outcomes, i64::try_from(started).unwrap_or_default());
@@ -91,7 +90,7 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(&str)) -
         }
         let why = stats.failures.first().map_or_else(|| "no request was sent".to_owned(), |f| f.why.clone());
         let message = format!("all {} requests failed; most often: {why}", stats.sent);
-        return Err(Error::new(message).with_exit(Exit::ProgramFailed));
+        return Err(failed(message));
     }
     Ok(LoadRun { requests: stats, answers_hash })
 }
@@ -111,78 +110,63 @@ fn answers_hash(outcomes: &[Outcome], prompts: usize) -> Option<String> {
     Some(format!("sha256:{}", sha256(&hashes)))
 }
 
-/// Runs a load and samples the server's gauges meanwhile. `first` is the sample before it.
-fn sampled<T>(
-    agent: &ureq::Agent,
-    url: &str,
-    first: Exported,
-    load: impl FnOnce() -> T,
-) -> (T, Vec<Exported>) {
-    let mut samples = vec![first];
+/// Runs a load and samples the server's gauges meanwhile. `samples` has the one before it.
+fn sampled<T>(server: &Server, samples: &mut Vec<Exported>, load: impl FnOnce() -> T) -> T {
     // A server without metrics is not asked again.
     if samples.iter().flatten().all(|(name, _)| stats::is_counter(name)) {
-        return (load(), samples);
+        return load();
     }
     let (load_is_on, is_over) = mpsc::channel::<()>();
-    let (result, during) = thread::scope(|scope| {
-        let sampler = scope.spawn(move || {
-            let (mut during, mut wait) = (Vec::new(), FIRST_SAMPLE);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut wait = FIRST_SAMPLE;
             while is_over.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-                during.push(stats::read_exported(agent, url));
+                samples.push(stats::read_exported(server));
                 wait = SAMPLE;
             }
-            during
         });
         let result = load();
         drop(load_is_on);
-        (result, sampler.join().unwrap_or_default())
-    });
-    samples.extend(during);
-    (result, samples)
+        result
+    })
 }
 
-/// Sends the prompts, at a mean rate or `load.concurrency` at a time. Times count from the start of this call.
+/// Sends the prompts, `load.concurrency` at a time, each not before it is `due`. Times count from the start of this call.
 fn send_all(
     client: &Client,
     prompts: &[Prompt],
-    rate: Option<f64>,
+    due: Option<&[Duration]>,
     load: &Load,
     cancel: &Cancel,
 ) -> Result<Vec<Outcome>, Error> {
-    let due = rate.map(|rate| due_times(prompts.len(), rate, load.seed));
     let origin = Instant::now();
     let over = || cancel.is_requested() || load.duration.is_some_and(|limit| origin.elapsed() >= limit.0);
     let next = AtomicU64::new(0);
-    let outcomes: Mutex<Vec<Outcome>> = Mutex::new(Vec::with_capacity(prompts.len()));
     let work = || {
+        let mut outcomes = Vec::new();
         loop {
             let at = next.fetch_add(1, Ordering::SeqCst) as usize;
             let Some(prompt) = prompts.get(at) else {
-                return;
+                return outcomes;
             };
-            let due = due.as_ref().and_then(|due| due.get(at).copied());
+            let due = due.and_then(|due| due.get(at).copied());
             while due.is_some_and(|due| origin.elapsed() < due) && !over() {
                 let left = due.unwrap_or_default().saturating_sub(origin.elapsed());
                 thread::sleep(left.min(TICK));
             }
             if over() {
-                return;
+                return outcomes;
             }
             // A request counts from when it was due, so that waiting for a free connection is part of its latency.
-            let outcome = client.send(at, prompt, due.unwrap_or_else(|| origin.elapsed()), origin);
-            let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
-            outcomes.push(outcome);
+            outcomes.push(client.send(at, prompt, due.unwrap_or_else(|| origin.elapsed()), origin));
         }
     };
     let workers = (load.concurrency as usize).clamp(1, prompts.len().max(1));
-    let ended_well = thread::scope(|scope| {
+    let sent: Result<Vec<_>, _> = thread::scope(|scope| {
         let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().all(|thread| thread.join().is_ok())
+        threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
     });
-    if !ended_well {
-        return Err(Error::new("a sending thread ended early").with_exit(Exit::ProgramFailed));
-    }
-    Ok(outcomes.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(sent.map_err(|_| failed("a sending thread ended early"))?.concat())
 }
 
 /// Draws the times at which requests are due: the gaps of a Poisson process are exponential.
@@ -196,13 +180,13 @@ fn due_times(count: usize, rate: f64, seed: u64) -> Vec<Duration> {
     times.collect()
 }
 
-fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, Error> {
+fn first_model(server: &Server) -> Result<String, Error> {
+    let url = &server.url;
     let unknown =
         |why: String| Error::new(format!("{url} names no model: {why}; name it with --model (load.model)"));
-    let list = format!("{}/v1/models", url.trim_end_matches('/'));
-    let (status, text) = get(agent, &list, 1 << 20).map_err(|error| {
-        Error::new(format!("no server answers at {url}: {error}")).with_exit(Exit::ProgramFailed)
-    })?;
+    let (status, text) = server
+        .get("v1/models", 1 << 20)
+        .map_err(|error| failed(format!("no server answers at {url}: {error}")))?;
     if status != 200 {
         return Err(unknown(format!("HTTP status {status} from /v1/models")));
     }

@@ -1,13 +1,12 @@
 //! Percentiles and throughput of all requests; counters and gauges that a server exports in the text format of Prometheus.
 
-use super::client::{Outcome, get};
+use super::client::{Outcome, Server};
 use roofgap_analyze::Engine;
 use roofgap_base::clock::ns;
 use roofgap_base::stats::percentile;
 use roofgap_wire::account::{GaugeStats, MOST_KEPT, Percentiles, RequestFailure, RequestStats, RequestTimes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use ureq::Agent;
 
 /// Summarises the requests. `started_unix_ns` is the wall-clock time of their origin.
 pub fn summary(outcomes: &[Outcome], started_unix_ns: i64) -> RequestStats {
@@ -106,9 +105,8 @@ pub fn is_counter(name: &str) -> bool {
 const NO_GAUGES: [&str; 3] = ["_bucket", "_created", "_info"];
 
 /// Reads the values of a server; empty where it exports none.
-pub fn read_exported(agent: &Agent, url: &str) -> Exported {
-    let address = format!("{}/metrics", url.trim_end_matches('/'));
-    match get(agent, &address, MOST_BYTES) {
+pub fn read_exported(server: &Server) -> Exported {
+    match server.get("metrics", MOST_BYTES) {
         Ok((200, text)) => parse_exported(&text),
         _ => Exported::default(),
     }

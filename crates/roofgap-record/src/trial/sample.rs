@@ -6,7 +6,6 @@ use std::time::Duration;
 use roofgap_analyze::MeasuredTime;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_base::stats::median_f64;
 use roofgap_collect::child::Cancel;
 use roofgap_runs::run_dir::layout::stored;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
@@ -133,9 +132,7 @@ fn measured(outcome: &Outcome, open_loop: bool) -> Result<Sample, Stop> {
 /// Returns the median clock of the multiprocessors while the GPUs worked, MHz; `None` where it was not sampled.
 fn busy_clock(layout: &Layout) -> Option<f64> {
     let gpus = vitals::read(&stored(layout.vitals(PhaseName::Baseline))?).ok()?;
-    // The first bit is that of an idle GPU.
-    let busy = gpus.iter().flat_map(|gpu| &gpu.states).filter(|state| state.reasons & 1 == 0);
-    median_f64(&mut busy.filter_map(|state| state.sm_mhz).collect::<Vec<f64>>())
+    vitals::busy_mhz(gpus.iter().flat_map(|gpu| &gpu.states))
 }
 
 /// Shortest time limit that a configuration can state, s.

@@ -4,10 +4,10 @@ use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
-use roofgap_record::traffic::{Load, LoadProps, LoadRun, ServerProps, serve_and_load};
+use roofgap_record::traffic::{LoadRun, serve_and_load};
+use roofgap_runs::config::{Config, ConfigProps, Span, compose};
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -30,32 +30,29 @@ fn free_port() -> u16 {
     }
 }
 
-fn props(mode: &str) -> (ServerProps, LoadProps) {
+/// Returns a server and the load on it.
+fn props(mode: &str) -> (CommandLine, Config) {
     let port = free_port();
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/stand-in/openai_server.py");
-    let server = ServerProps {
-        command: CommandLine::new("python3").arg(script).args([port.to_string().as_str(), mode]),
-        log: None,
-        ready_timeout: Duration::from_secs(300),
-        grace: Duration::from_secs(20),
-    };
-    let load = LoadProps {
-        url: format!("http://127.0.0.1:{port}"),
-        load: Load {
-            concurrency: 4,
-            prompt_tokens: NonZeroU32::new(17).unwrap(),
-            output_tokens: NonZeroU32::new(6).unwrap(),
-            requests: 12,
-            warmup: 2,
-            ..Load::default()
-        },
-    };
-    (server, load)
+    let url = format!("server.url=http://127.0.0.1:{port}");
+    let overrides = [
+        url.as_str(),
+        "server.ready_timeout=300",
+        "run.grace=20",
+        "load.concurrency=4",
+        "load.prompt_tokens=17",
+        "load.output_tokens=6",
+        "load.requests=12",
+        "load.warmup=2",
+    ];
+    let overrides = overrides.map(str::to_owned).to_vec();
+    let config = compose(&ConfigProps { overrides, ..ConfigProps::default() }).unwrap().config;
+    (CommandLine::new("python3").arg(script).args([port.to_string().as_str(), mode]), config)
 }
 
-fn run(server: &ServerProps, load: &LoadProps) -> (Result<LoadRun, Error>, Vec<String>) {
+fn run(server: &CommandLine, load: &Config) -> (Result<LoadRun, Error>, Vec<String>) {
     let mut seen = Vec::new();
-    let result = serve_and_load(server, load, &Cancel::new(), &mut |line| seen.push(line.to_owned()));
+    let result = serve_and_load(server, None, load, &Cancel::new(), &mut |line| seen.push(line.to_owned()));
     (result, seen)
 }
 
@@ -126,10 +123,10 @@ fn an_answer_that_is_no_stream_is_named() {
 
 #[test]
 fn a_server_that_is_never_ready_is_given_up() {
-    let (mut server, mut load) = props("normal");
+    let (server, mut load) = props("normal");
     // Answers from the start, unlike a program, whose start may take longer than any limit.
     let busy = TcpListener::bind("127.0.0.1:0").unwrap();
-    load.url = format!("http://{}", busy.local_addr().unwrap());
+    load.server.url = format!("http://{}", busy.local_addr().unwrap());
     std::thread::spawn(move || {
         for stream in busy.incoming() {
             let mut stream = stream.unwrap();
@@ -139,7 +136,7 @@ fn a_server_that_is_never_ready_is_given_up() {
             stream.write_all(answer.as_bytes()).unwrap();
         }
     });
-    server.ready_timeout = Duration::ZERO;
+    load.server.ready_timeout = Span(Duration::ZERO);
     let (result, seen) = run(&server, &load);
     let error = result.unwrap_err();
     assert!(error.to_string().ends_with("was not ready after 0 s: HTTP status 503"), "{error}");
@@ -152,8 +149,8 @@ fn a_server_that_dies_is_named_with_its_last_words() {
     let error = run(&server, &load).0.unwrap_err();
     let error = error.to_string();
     assert!(error.contains(" under load\n") && error.contains("out of memory"), "{error}");
-    let (mut server, load) = props("normal");
-    server.command = CommandLine::new("python3").args(["-c", "raise SystemExit('no such model')"]);
+    let load = props("normal").1;
+    let server = CommandLine::new("python3").args(["-c", "raise SystemExit('no such model')"]);
     let error = run(&server, &load).0.unwrap_err();
     let error = error.to_string();
     assert!(error.contains(" before it was ready\n") && error.contains("no such model"), "{error}");
@@ -161,11 +158,11 @@ fn a_server_that_dies_is_named_with_its_last_words() {
 
 #[test]
 fn a_server_that_ignores_polite_signals_is_killed() {
-    let (mut server, load) = props("stubborn");
-    server.grace = Duration::from_millis(300);
+    let (server, mut load) = props("stubborn");
+    load.run.grace = Span(Duration::from_millis(300));
     let (result, _) = run(&server, &load);
     assert_eq!(result.unwrap().requests.completed, 12);
-    assert!(std::net::TcpStream::connect(load.url.trim_start_matches("http://")).is_err());
+    assert!(std::net::TcpStream::connect(load.server.url.trim_start_matches("http://")).is_err());
 }
 
 #[test]

@@ -114,26 +114,25 @@ fn metered(meter: &MeterEnergy) -> String {
     } else {
         ", the lowest of half a second; no idle time with a context was seen"
     };
-    let (joules, run, length) = (si(meter.meter_j), run(meter.run), time(meter.meter_ns));
-    format!("{joules}J {run} in {length}, as the driver counts it; idle at {:.0} W{lowest}", meter.idle_w)
+    format!("{}, as the driver counts it; idle at {:.0} W{lowest}", used(meter), meter.idle_w)
 }
 
-/// Names a run whose energy was metered.
-fn run(run: EnergyRun) -> &'static str {
-    match run {
+/// States the energy of the metered run and its time.
+fn used(meter: &MeterEnergy) -> String {
+    let run = match meter.run {
         EnergyRun::Baseline => "without a profiler",
         EnergyRun::Profiled => "while profiled",
-    }
+    };
+    format!("{}J {run} in {}", si(meter.meter_j), time(meter.meter_ns))
 }
 
 /// Returns the facts of the energy card of the page.
 pub fn card(vitals: &Vitals) -> Option<Vec<(&'static str, String)>> {
     let energy = vitals.energy.as_ref()?;
     let mhz = vitals.gpus.iter().filter_map(|gpu| gpu.sm_mhz).reduce(f64::min);
-    let meter = format!("{}J {} in {}", si(energy.meter_j), run(energy.run), time(energy.meter_ns));
     let clock = mhz.map(|mhz| ("SM clock", format!("{mhz:.0} MHz at the median")));
     let idle = ("Idle", format!("{:.0} W", energy.idle_w));
-    Some([("Meter", meter)].into_iter().chain(clock).chain([idle]).collect())
+    Some([("Meter", used(energy))].into_iter().chain(clock).chain([idle]).collect())
 }
 
 #[cfg(test)]

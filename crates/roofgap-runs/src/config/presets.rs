@@ -9,7 +9,6 @@ use roofgap_collect::entries;
 use serde::Serialize;
 
 use super::overrides::Override;
-use super::settings::Load;
 use super::tree::{self, GROUPS, Origin, Tree, did_you_mean, nearest};
 use super::{failed, original};
 
@@ -99,8 +98,6 @@ impl Presets {
     pub(crate) fn base(&mut self) -> Result<(Tree, Tree), Error> {
         let file = "config.yaml";
         let mut tree = read_builtin(file, "")?;
-        let load = serde_json::to_value(Load::default()).unwrap_or_default();
-        tree.lay_over(Tree::new("load", load, |_| Origin::Builtin(file.to_owned())));
         let mut choices = tree::take_defaults(&mut tree, "defaults")?;
         for group in GROUPS {
             tree.lay_over(read_builtin(&format!("{group}/_base.yaml"), &group.replace('/', "."))?);

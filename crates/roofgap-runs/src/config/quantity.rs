@@ -64,7 +64,8 @@ macro_rules! quantities {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                amount(deserializer, $expected)
+                let text: String = text_of(Value::deserialize(deserializer)?, $expected)?;
+                text.parse().map_err(de::Error::custom)
             }
         }
     )*};
@@ -100,15 +101,6 @@ pub fn text_of<E: de::Error>(value: Value, expected: &str) -> Result<String, E> 
         Value::Number(_) | Value::Bool(_) => Ok(value.to_string()),
         other => Err(E::custom(format_args!("expected {expected}, found {other}"))),
     }
-}
-
-/// Reads a number or text that says how much.
-fn amount<'de, T: FromStr<Err = Error>, D: Deserializer<'de>>(
-    deserializer: D,
-    expected: &str,
-) -> Result<T, D::Error> {
-    let text: String = text_of(Value::deserialize(deserializer)?, expected)?;
-    text.parse().map_err(de::Error::custom)
 }
 
 impl Serialize for Span {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::Value;
@@ -311,67 +310,38 @@ sections! {
         pub set: serde_json::Map<String, Value>,
     }
 
+    /// The load on a server.
+    pub struct Load {
+        /// Model to ask for; by default the first that the server lists.
+        pub model: Option<String>,
+        /// Requests in flight; with a rate, the most in flight.
+        pub concurrency: u32,
+        /// Mean requests per second at random times, instead of a fixed number in flight.
+        pub rate: Option<f64>,
+        /// Measured requests.
+        pub requests: u64,
+        /// Requests before them that are not measured.
+        pub warmup: u64,
+        /// Time after which no more requests start.
+        pub duration: Option<Span>,
+        /// Tokens of each prompt, which are random.
+        pub prompt_tokens: NonZeroU32,
+        /// Generated tokens of each request.
+        pub output_tokens: NonZeroU32,
+        /// JSONL file of prompts, used in turn: {"prompt": ...} or {"messages": ...}, with "output_tokens".
+        pub prompts: Option<PathBuf>,
+        /// Random token ids are below this number.
+        pub vocabulary: u32,
+        /// Time limit of one request.
+        pub timeout: Span,
+    }
+
     /// `hardware`.
     pub struct Hardware {
         /// Dense peak, TFLOP/s.
         pub peak_tflops: Option<f64>,
         /// Memory bandwidth, GB/s.
         pub bandwidth_gbs: Option<f64>,
-    }
-}
-
-/// The load on a server.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Load {
-    /// Model to ask for (default: the first that the server lists)
-    pub model: Option<String>,
-    /// Requests in flight; with a rate, the most in flight
-    pub concurrency: u32,
-    /// Mean requests per second at random times, instead of a fixed number in flight
-    pub rate: Option<f64>,
-    /// Measured requests
-    pub requests: u64,
-    /// Requests before them that are not measured
-    pub warmup: u64,
-    /// Time after which no more requests start, such as 30s or 5m
-    pub duration: Option<Span>,
-    /// Tokens of each prompt, which are random
-    pub prompt_tokens: NonZeroU32,
-    /// Generated tokens of each request
-    pub output_tokens: NonZeroU32,
-    /// JSONL file of prompts, used in turn: {"prompt": ...} or {"messages": ...}, with "output_tokens"
-    pub prompts: Option<PathBuf>,
-    /// Random token ids are below this number
-    pub vocabulary: u32,
-    /// Time limit of one request
-    pub timeout: Span,
-    /// Seed of tokens and arrival times
-    #[serde(skip)]
-    pub seed: u64,
-}
-
-/// Default lengths.
-const PROMPT_TOKENS: NonZeroU32 = NonZeroU32::MIN.saturating_add(511);
-const OUTPUT_TOKENS: NonZeroU32 = NonZeroU32::MIN.saturating_add(127);
-
-impl Default for Load {
-    fn default() -> Self {
-        Self {
-            model: None,
-            concurrency: 8,
-            rate: None,
-            requests: 64,
-            warmup: 8,
-            duration: None,
-            prompt_tokens: PROMPT_TOKENS,
-            output_tokens: OUTPUT_TOKENS,
-            prompts: None,
-            // Every common vocabulary is larger.
-            vocabulary: 10_000,
-            timeout: Span(Duration::from_secs(300)),
-            seed: 0,
-        }
     }
 }
 
@@ -467,12 +437,15 @@ impl Nsys {
         asked.into_iter().find(|(_, is_asked)| *is_asked).map(|(option, _)| option)
     }
 
+    /// Returns the range as written, unless the gate is off.
+    fn range(&self) -> Option<&str> {
+        self.nvtx_capture.as_deref().filter(|_| self.capture_range != Some(CaptureGate::None))
+    }
+
     /// Returns the range that gates the recording; `None` where everything is recorded, also for a range of any name: stages are cut
     /// out afterwards. The order of nsys, `name@LLM` and `name@*`, is understood too.
     pub fn gate(&self) -> Result<Option<NvtxRange>, Error> {
-        let written = self.nvtx_capture.as_deref();
-        let written = written.filter(|_| self.capture_range != Some(CaptureGate::None));
-        let Some(text) = written.filter(|text| !ANY_RANGE.contains(text)) else {
+        let Some(text) = self.range().filter(|text| !ANY_RANGE.contains(text)) else {
             return Ok(None);
         };
         let wrong = || format!("profiling.nsys.nvtx_capture is {text:?}; write it as [domain@]name");
@@ -487,10 +460,10 @@ impl Nsys {
 
     /// Says that a range of any name gates nothing.
     pub fn gate_note(&self) -> Option<String> {
-        let any = self.nvtx_capture.as_deref().filter(|text| ANY_RANGE.contains(text))?;
-        (self.capture_range != Some(CaptureGate::None)).then(|| {
-            format!("profiling.nsys.nvtx_capture={any} names no range: everything is recorded, and the stages are cut out afterwards")
-        })
+        let any = self.range().filter(|text| ANY_RANGE.contains(text))?;
+        Some(format!(
+            "profiling.nsys.nvtx_capture={any} names no range: everything is recorded, and the stages are cut out afterwards"
+        ))
     }
 }
 

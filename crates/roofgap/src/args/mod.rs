@@ -7,8 +7,6 @@ mod runs;
 
 pub use analyze::{Analyze, Compare, Demo, Export, ExportFormat, Open, Report};
 pub use common::{Composition, Format};
-#[cfg(feature = "embedded")]
-pub use record::Workload;
 pub use record::{
     COUNTERS_US, Capture, Config, Doctor, Load, Profile, RING_STACKS_HZ, STACKS_HZ, Try, Watch,
     account_from_environment,
@@ -147,7 +145,7 @@ pub enum Command {
     /// Run the embedded model without a profiler
     #[cfg(feature = "embedded")]
     #[command(hide = true)]
-    Workload(Workload),
+    Workload(roofgap_workload::WorkloadProps),
     /// Send load to an OpenAI-compatible server and measure its latency
     Load(Load),
     /// Start a program that `capture` can record; with --record, keep slow steps

@@ -177,13 +177,6 @@ const DEFAULT_WINDOW: Duration = Duration::from_secs(5);
 /// Time limit of `--steps` without `--for`.
 const STEPS_LIMIT: Duration = Duration::from_secs(60);
 
-#[cfg(feature = "embedded")]
-#[derive(Debug, clap::Args)]
-pub struct Workload {
-    #[command(flatten)]
-    pub props: roofgap_workload::WorkloadProps,
-}
-
 #[derive(Debug, clap::Args)]
 pub struct Load {
     /// Keys of `load` and `server`, such as load.prompt_tokens=512 load.requests=256 server.ready_timeout=20m

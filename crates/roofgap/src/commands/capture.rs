@@ -15,7 +15,6 @@ use roofgap_report::Screen;
 use serde::Serialize;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Error> {
@@ -101,20 +100,8 @@ pub fn watch(args: Watch, printer: &Printer) -> Result<Exit, Error> {
     printer.progress(&format_args!(
         "watching process {pid}; record a part of it with `roofgap capture {pid} --for 5s` in another terminal"
     ));
-    let source = command(&plan.command).exec();
+    let source = plan.command.to_command().exec();
     Err(cannot_start(&plan.command, &source))
-}
-
-fn command(line: &CommandLine) -> Command {
-    let mut command = Command::new(&line.program);
-    command.args(&line.args);
-    for (name, value) in &line.env {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command
 }
 
 fn cannot_start(line: &CommandLine, source: &std::io::Error) -> Error {
@@ -128,7 +115,7 @@ fn record(args: &Watch, plan: WatchPlan, printer: &Printer) -> Result<Exit, Erro
         stacks_hz: cfg!(feature = "stacks").then_some(RING_STACKS_HZ),
         ..capture_props(watched, &args.out)?
     };
-    let mut child = command(&line).spawn().map_err(|source| cannot_start(&line, &source))?;
+    let mut child = line.to_command().spawn().map_err(|source| cannot_start(&line, &source))?;
     let pid = child.id();
     let signals = signals::Forwarded::take(pid)?;
     let watcher = props.watched.registration.pid;

@@ -8,9 +8,10 @@ use roofgap_base::exit::Exit;
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::doctor::{Check, DoctorProps, Status, SystemFacts, checks};
 use roofgap_report::Screen;
-use roofgap_runs::config::{Composed, Group, compose, list};
+use roofgap_runs::config::{Group, Origin, compose, list};
 use roofgap_runs::run_dir::default_base;
-use serde_json::{Map, Value, json};
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -22,7 +23,11 @@ pub fn run(args: Config, dir: Option<&Path>, printer: &Printer) -> Result<Exit, 
             for note in &composed.notes {
                 printer.progress(&format_args!("note: {note}"));
             }
-            answer(&values(&composed), |_, _| composed.to_annotated_yaml(), printer)
+            let value = |(key, value, origin): (_, _, &Origin)| {
+                (key, json!({ "value": value, "origin": origin.to_string() }))
+            };
+            let values: BTreeMap<_, _> = composed.explain().map(value).collect();
+            answer(&values, |_, _| composed.to_annotated_yaml(), printer)
         }
     }
 }
@@ -40,14 +45,6 @@ fn groups(groups: &[Group], screen: Screen) -> String {
         }
     }
     out
-}
-
-/// Maps each key to its value and origin.
-fn values(composed: &Composed) -> Value {
-    let pairs = composed.explain().map(|(key, value, origin)| {
-        (key.to_owned(), json!({ "value": value, "origin": origin.to_string() }))
-    });
-    Value::Object(pairs.collect::<Map<_, _>>())
 }
 
 /// Columns before the text of a check.

@@ -5,16 +5,12 @@ use crate::args::Load;
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_record::traffic::{
-    Load as LoadOptions, LoadProps, ServerProps, serve_and_load, server_account_path, write_account,
-};
+use roofgap_record::traffic::{serve_and_load, server_account_path, write_account};
 use roofgap_report::{count, requests_text};
 use roofgap_runs::config::compose;
 
 pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
     let (config, account) = (compose(&args.props())?.config, args.account());
-    let load =
-        LoadProps { url: config.server.url, load: LoadOptions { seed: config.workload.seed, ..config.load } };
     let cancel = signals::cancel_on_signal()?;
     let mut print = |line: &str| printer.progress(&line);
     let result = match args.command() {
@@ -23,15 +19,10 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
                 Some(path) => command.env("ROOFGAP_WORKLOAD_JSON", server_account_path(path)),
                 None => command,
             };
-            let server = ServerProps {
-                command,
-                log: account.as_ref().map(|path| path.with_file_name("server.log")),
-                ready_timeout: config.server.ready_timeout.0,
-                grace: config.run.grace.0,
-            };
-            serve_and_load(&server, &load, &cancel, &mut print)
+            let log = account.as_ref().map(|path| path.with_file_name("server.log"));
+            serve_and_load(&command, log, &config, &cancel, &mut print)
         }
-        None => roofgap_record::traffic::run(&load, &cancel, &mut print),
+        None => roofgap_record::traffic::run(&config, &cancel, &mut print),
     };
     let result = result?;
     let requests = &result.requests;
@@ -46,8 +37,7 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
 
 /// Runs the embedded model.
 #[cfg(feature = "embedded")]
-pub fn workload(args: crate::args::Workload, printer: &Printer) -> Result<Exit, Error> {
-    let mut props = args.props;
+pub fn workload(mut props: roofgap_workload::WorkloadProps, printer: &Printer) -> Result<Exit, Error> {
     props.account = props.account.or_else(crate::args::account_from_environment);
     let account = roofgap_workload::run(&props, &Nvtx, &mut |line| printer.progress(&line))?;
     answer(&account, |account, _| workload_text(account), printer)

@@ -113,12 +113,11 @@ pub fn scrub(run: &RunRef, variables: &[(String, String)], target: &Path) -> Res
     let mut archive = tempfile::tempfile().map_err(failed())?;
     let mut tar = GzEncoder::new(BufWriter::new(&mut archive), Compression::new(6));
     let reports = render(&layout, session, &private).map_err(|error| error.to_string());
-    let rewriter = Rewriter { layout: &layout, private: &private, reports };
     let listed = files(&run.path)?;
     let is_hidden = |path: &String| path.split('/').any(|part| part.starts_with('.'));
     for path in listed.iter().map(FoundFile::name).filter(|path| !is_hidden(path)) {
         let name = private.clean(&path);
-        let (why, by_kind) = match rewriter.write(&path) {
+        let (why, by_kind) = match rewrite(&run.path, &path, &private, &reports) {
             None => (left_out(&path).to_owned(), true),
             Some(_) if name != path => ("its name holds private data".to_owned(), false),
             Some(Err(why)) => (private.clean(&why.to_string()), false),
@@ -243,60 +242,44 @@ fn write_timeline(mut opened: Opened, private: &Private) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes the files of a run again.
-struct Rewriter<'a> {
-    layout: &'a Layout,
-    private: &'a Private,
-    reports: Result<Vec<ReportFile>, String>,
-}
-
-impl Rewriter<'_> {
-    /// Writes a file again, plain; `None` for one that is not on the list.
-    fn write(&self, name: &str) -> Option<Result<Vec<u8>, AnyError>> {
-        let path = &self.layout.root().join(name);
-        let plain = name.strip_suffix(".gz").unwrap_or(name);
-        let (folder, file) = plain.split_once('/').unwrap_or(("", plain));
-        let is_csv = file.ends_with(".csv");
-        Some(match (folder, file) {
-            ("", "metrics.json" | "report.md" | "kernels.md" | "operators.md")
-            | ("", "stakeholder_summary.md" | "report.html") => self.report(file),
-            ("", "try.json")
-            | ("ncu", "plan.json")
-            | ("torch", "operators.json")
-            | ("baseline" | "nsys" | "native" | "torch" | "ncu", "workload.json") => self.document(path),
-            ("nsys", _) if is_csv && file.starts_with("summary_") => self.table(path),
-            ("ncu", _) if is_csv => self.launches(path),
-            _ => return None,
-        })
-    }
-
-    /// Returns a report, which is made of the analysis.
-    fn report(&self, name: &str) -> Result<Vec<u8>, AnyError> {
-        let mut reports = self.reports.as_ref().map_err(String::clone)?.iter();
-        let report = reports.find(|report| report.name == name);
-        Ok(report.ok_or("it is a report of another version")?.bytes.clone())
-    }
-
-    /// Cleans the strings of a document of results, and drops those of commands and logs.
-    fn document(&self, path: &Path) -> Result<Vec<u8>, AnyError> {
-        let mut document: Value = serde_json::from_reader(BufReader::new(Unpacked::open(path)?))?;
-        clean(&mut document, self.private);
-        Ok(serde_json::to_vec_pretty(&document)?)
-    }
-
-    /// Cleans a table of nsys, which holds names of kernels and calls.
-    fn table(&self, path: &Path) -> Result<Vec<u8>, AnyError> {
-        let mut table = String::new();
-        Unpacked::open(path)?.read_to_string(&mut table)?;
-        Ok(self.private.clean(&table).into_bytes())
-    }
-
-    /// Keeps the columns of launches and metrics of a page of ncu.
-    fn launches(&self, path: &Path) -> Result<Vec<u8>, AnyError> {
-        let mut page = Vec::new();
-        ncu::write_launches(Unpacked::open(path)?, &mut page, &|text| self.private.clean(text))?;
-        Ok(page)
-    }
+/// Writes the file `name` of a run again, plain; `None` for one that is not on the list.
+fn rewrite(
+    root: &Path,
+    name: &str,
+    private: &Private,
+    reports: &Result<Vec<ReportFile>, String>,
+) -> Option<Result<Vec<u8>, AnyError>> {
+    let open = || Unpacked::open(&root.join(name));
+    let plain = name.strip_suffix(".gz").unwrap_or(name);
+    let (folder, file) = plain.split_once('/').unwrap_or(("", plain));
+    let is_csv = file.ends_with(".csv");
+    let write = || match (folder, file) {
+        ("", "metrics.json" | "report.md" | "kernels.md" | "operators.md")
+        | ("", "stakeholder_summary.md" | "report.html") => {
+            let report = reports.as_ref().map_err(String::clone)?.iter().find(|report| report.name == file);
+            Ok(Some(report.ok_or("it is a report of another version")?.bytes.clone()))
+        }
+        ("", "try.json")
+        | ("ncu", "plan.json")
+        | ("torch", "operators.json")
+        | ("baseline" | "nsys" | "native" | "torch" | "ncu", "workload.json") => {
+            let mut document: Value = serde_json::from_reader(BufReader::new(open()?))?;
+            clean(&mut document, private);
+            Ok(Some(serde_json::to_vec_pretty(&document)?))
+        }
+        // A table of nsys holds names of kernels and calls.
+        ("nsys", _) if is_csv && file.starts_with("summary_") => {
+            Ok(Some(private.clean(&io::read_to_string(open()?)?).into_bytes()))
+        }
+        // Of a page of ncu, the columns of launches and metrics.
+        ("ncu", _) if is_csv => {
+            let mut page = Vec::new();
+            ncu::write_launches(open()?, &mut page, &|text| private.clean(text))?;
+            Ok(Some(page))
+        }
+        _ => Ok(None),
+    };
+    write().transpose()
 }
 
 /// Bytes of a block of a tar archive.

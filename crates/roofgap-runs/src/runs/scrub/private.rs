@@ -1,5 +1,8 @@
 //! Private texts of a machine, of its users and of a program: what to remove from the strings that are packed.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
 use roofgap_collect::provenance::{is_recorded_variable, names_a_secret, variables};
 
 /// Placeholder for removed text.
@@ -59,12 +62,9 @@ enum Kind {
     Name,
 }
 
-/// Private texts.
+/// Private texts, of a kind the longest first, because another may be a part of it.
 #[derive(Debug, Default)]
-pub struct Private {
-    /// The longest first, because another may be a part of it.
-    known: Vec<(Kind, String)>,
-}
+pub struct Private(BTreeSet<(Kind, Reverse<usize>, String)>);
 
 impl Private {
     /// Adds a variable, where its value is private.
@@ -103,13 +103,7 @@ impl Private {
     }
 
     fn add(&mut self, kind: Kind, text: &str) {
-        let known = (kind, text.to_owned());
-        let at = self.known.partition_point(|(kind, text)| {
-            (*kind, std::cmp::Reverse(text.len())) < (known.0, std::cmp::Reverse(known.1.len()))
-        });
-        if !self.known.contains(&known) {
-            self.known.insert(at, known);
-        }
+        self.0.insert((kind, Reverse(text.len()), text.to_owned()));
     }
 
     /// Removes private data from a text: what is known, and the home path of any user.
@@ -117,14 +111,13 @@ impl Private {
         let mut text = text.to_owned();
         let is_name = |c: char| c.is_alphanumeric() || "_.-".contains(c);
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
-        for (kind, private) in &self.known {
+        let in_path = |before: &str| before.ends_with(|c: char| is_name(c) || c == '~');
+        for (kind, _, private) in &self.0 {
             let with = if *kind == Kind::Home { "~" } else { REMOVED };
             replace(&mut text, private, with, |before, after| {
                 let is_whole = match kind {
                     Kind::Secret => true,
-                    Kind::Home => {
-                        !before.ends_with(|c: char| is_name(c) || c == '~') && !after.starts_with(is_word)
-                    }
+                    Kind::Home => !in_path(before) && !after.starts_with(is_word),
                     Kind::Name => !before.ends_with(is_word) && !after.starts_with(is_word),
                 };
                 is_whole.then_some(0)
@@ -133,9 +126,7 @@ impl Private {
         for homes in ["/home/", "/Users/", "/root"] {
             replace(&mut text, homes, "~", |before, after| {
                 let user = after.find(|c: char| !is_name(c)).unwrap_or(after.len());
-                let is_home =
-                    !before.ends_with(|c: char| is_name(c) || c == '~') && (homes == "/root") == (user == 0);
-                is_home.then_some(user)
+                (!in_path(before) && (homes == "/root") == (user == 0)).then_some(user)
             });
         }
         text
