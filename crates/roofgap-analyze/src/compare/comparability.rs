@@ -2,13 +2,10 @@
 //! one instance, or a step and a token.
 
 use super::comparison::Weight::{Caution, Incomparable};
-use super::comparison::{
-    About, Basis, Comparison, Difference, Judgement, KernelChange, KernelSide, StageChange, Weight,
-};
+use super::comparison::{About, Basis, Comparison, Difference, Judgement, KernelChange, StageChange, Weight};
 use super::gate::TOTAL;
-use super::kernels::whole_graphs;
 use super::noise::is_doubled;
-use super::stage::{Kind, METRICS, StageSide};
+use super::stage::{Kind, METRICS, StageSide, has_whole_graphs};
 use crate::numbers::count;
 use crate::result::{Analysis, KernelOrigin, PhaseCounts, Stage, StageKind};
 use roofgap_trace::LossKind;
@@ -120,9 +117,6 @@ fn facts_of_side(side: Side<'_>) -> Vec<Fact> {
     ]
 }
 
-/// Facts that most workloads do not have.
-const RARE: [&str; 2] = ["parameters", "vision_tokens"];
-
 /// Lists the facts of a stage.
 fn facts_of_stage(stage: &Stage) -> Vec<Fact> {
     let each = |count: u64| (count as f64 / stage.instances.max(1) as f64).to_string();
@@ -158,7 +152,7 @@ pub fn differences(sides: [Side<'_>; 2], kernels: &[KernelChange]) -> (Vec<Diffe
     for ((name, effect, old), (.., new)) in facts_of_side(base).into_iter().zip(facts_of_side(head)) {
         if old != new {
             add(name.to_owned(), effect, [old, new]);
-        } else if old.is_none() && effect != OTHER && !RARE.contains(&name) {
+        } else if old.is_none() && effect != OTHER {
             unchecked.push(name.to_owned());
         }
     }
@@ -251,12 +245,13 @@ fn timeline(analysis: &Analysis) -> Option<String> {
 
 /// Says how many launches of CUDA graphs were recorded whole, where only one side has any; `None` without GPU work.
 fn graphs(sides: [Side<'_>; 2]) -> Option<Values> {
-    let [base, head] = sides.map(|side| &side.analysis.graphs);
-    whole_graphs(base, head)?;
-    Some(sides.map(|Side { analysis, .. }| {
-        let launches = analysis.graphs.iter().map(|graph| graph.launches).sum();
-        analysis.totals.busy_ns.map(|_| format!("{} launches recorded whole", count(launches)))
-    }))
+    let has_any = sides.map(|side| !side.analysis.graphs.is_empty());
+    (has_any[0] != has_any[1]).then(|| {
+        sides.map(|Side { analysis, .. }| {
+            let launches = analysis.graphs.iter().map(|graph| graph.launches).sum();
+            analysis.totals.busy_ns.map(|_| format!("{} launches recorded whole", count(launches)))
+        })
+    })
 }
 
 /// Compares the processors: where only one side has GPU work, and nothing says that the other ran on the same GPU, it may have run on
@@ -282,15 +277,16 @@ fn common_kernels(sides: [Side<'_>; 2], kernels: &[KernelChange]) -> Option<Valu
     let [base, head] = sides.map(|side| side.analysis);
     let model = |side: &Analysis| side.workload.as_ref()?.model.clone();
     let is_same = model(base).is_some() && model(base) == model(head);
-    if is_same || kernels.is_empty() || whole_graphs(&base.graphs, &head.graphs).is_some() {
+    if is_same || kernels.is_empty() {
         return None;
     }
-    let common_pct = |of: fn(&KernelChange) -> &Option<KernelSide>| {
-        let time = |kernel: &KernelChange| of(kernel).as_ref().map_or(0.0, |side| side.total_ns as f64);
+    let pct = [0, 1].map(|side| {
+        let time = |kernel: &KernelChange| {
+            [&kernel.base, &kernel.head][side].as_ref().map_or(0.0, |own| own.total_ns as f64)
+        };
         let common = kernels.iter().filter(|kernel| kernel.base.is_some() && kernel.head.is_some());
         100.0 * common.map(time).sum::<f64>() / kernels.iter().map(time).sum::<f64>().max(1.0)
-    };
-    let pct = [common_pct(|kernel| &kernel.base), common_pct(|kernel| &kernel.head)];
+    });
     let is_few = pct.iter().any(|pct| *pct < FEW_COMMON_PCT);
     is_few.then(|| pct.map(|pct| Some(format!("{pct:.0} % of the time"))))
 }
@@ -326,7 +322,7 @@ pub fn withdraw(change: &mut StageChange, differences: &[Difference], [base, hea
     };
     change.basis = concerned.iter().map(|own| own.basis).fold(least, Basis::max);
     let of_recording = concerned.iter().any(|own| own.about == About::Recording);
-    let whole_graphs = whole_graphs(&base.graphs, &head.graphs).is_some();
+    let whole_graphs = has_whole_graphs(base, head);
     for metric in METRICS {
         let Some(number) = change.numbers.get_mut(metric.field) else { continue };
         let is_close = number.base.zip(number.head).is_none_or(|(base, head)| !is_doubled(base, head));
@@ -353,23 +349,17 @@ impl Difference {
         stage == TOTAL || self.what.rsplit_once('.').is_none_or(|(owner, _)| owner == stage)
     }
 
-    /// Tells whether the two sides are different programs, different hardware or different recordings.
-    pub fn is_fundamental(&self) -> bool {
-        self.about != About::Work && !self.what.contains('.')
+    /// Tells whether it is a reason not to compare as usual: another basis, program, hardware or recording.
+    fn is_cause(&self) -> bool {
+        self.about != About::Work || self.basis != Basis::Whole
     }
 }
 
 impl Comparison {
-    /// Names the differences for which a stage, or `total`, does not compare.
+    /// Names the differences for which a stage, or `total`, does not compare; empty without any.
     pub fn because(&self, stage: &str) -> String {
-        let causes = |is_cause: fn(&Difference) -> bool| -> Vec<&str> {
-            let concerned = self.differences.iter().filter(|difference| difference.concerns(stage));
-            concerned.filter(|own| is_cause(own)).map(|own| own.what.as_str()).collect()
-        };
-        let mut names = causes(|own| own.basis != Basis::Whole);
-        if names.is_empty() {
-            names = causes(|own| own.about != About::Work);
-        }
-        format!("different {}", names.join(", "))
+        let causes = self.differences.iter().filter(|own| own.concerns(stage) && own.is_cause());
+        let names: Vec<&str> = causes.map(|own| own.what.as_str()).collect();
+        if names.is_empty() { String::new() } else { format!("different {}", names.join(", ")) }
     }
 }

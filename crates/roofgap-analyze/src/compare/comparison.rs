@@ -194,7 +194,8 @@ results! {
         pub numbers: Numbers,
         /// Parts whose sum is the change of the wall time, exactly; largest first.
         pub parts: Vec<Part>,
-        /// Kernels, largest change first; empty where they were not measured on both sides.
+        /// Kernels, largest change first; empty where they do not compare: they were not measured on both sides, or one side recorded its
+        /// CUDA graphs whole, without their kernels.
         pub kernels: Vec<KernelChange>,
     }
 }
@@ -226,7 +227,7 @@ results! {
     /// A part of a change.
     #[derive(Eq)]
     pub struct Part {
-        /// The kernel or note; a few words for the others.
+        /// A few words; the name of a note.
         pub name: String,
         /// Head less base.
         pub delta_ns: i64,
@@ -252,8 +253,6 @@ words! {
         Added = "added",
         /// Only the base has it.
         Gone = "gone",
-        /// It is missing or called less often on the side that recorded its CUDA graphs whole, without their kernels.
-        InGraph = "in_graph",
     }
 }
 

@@ -5,7 +5,7 @@
 //! slower before the wall time shows it. Where the two sides did different work (model or tokens), it is held against the
 //! time of a step and of a token.
 
-use super::comparison::{Basis, Change, Comparison, GateOutcome, GateResult, Judgement, StageChange};
+use super::comparison::{Basis, Comparison, GateOutcome, GateResult, Judgement, StageChange};
 use super::noise::is_doubled;
 use super::stage::{METRICS, Metric};
 use crate::numbers::{decimal, time};
@@ -118,39 +118,24 @@ pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
         None if stages.is_empty() && gone.is_empty() => vec![total],
         _ => stages.iter().filter(|stage| wanted(&stage.name)).collect(),
     };
-    let name = gate.metric.map_or("wall", Metric::name);
     let mut results = Vec::new();
     for &stage in &stages {
-        let is_of_other_work = stage.basis == Basis::StepAndToken;
-        let metrics: Vec<&Metric> = match gate.metric {
-            Some(metric) => {
-                // A gate on the steps of every stage is about those that have steps, where any has.
-                let is_known = |stage: &StageChange| metric.of(&stage.numbers).is_on_a_side();
-                let is_checked =
-                    gate.stage.is_some() || is_known(stage) || !stages.iter().any(|own| is_known(own));
-                is_checked.then_some(metric).into_iter().collect()
-            }
-            None => {
-                let usual: &[&str] =
-                    if is_of_other_work { &["step", "token"] } else { &["wall", "busy", "kernel"] };
-                let is_known =
-                    |change: Change| change.delta.is_some() || !is_of_other_work && change.is_on_a_side();
-                let metrics = METRICS.iter().filter(|metric| usual.contains(&metric.name()));
-                metrics.filter(|metric| is_known(metric.of(&stage.numbers))).collect()
-            }
+        let is_of_other_work = gate.metric.is_none() && stage.basis == Basis::StepAndToken;
+        let usual: &[&str] = if is_of_other_work { &["step", "token"] } else { &["wall", "busy", "kernel"] };
+        let is_known = |stage: &StageChange, metric: &Metric| {
+            let change = metric.of(&stage.numbers);
+            change.delta.is_some() || !is_of_other_work && change.is_on_a_side()
         };
-        if metrics.is_empty() && gate.metric.is_none() {
-            let because = comparison.because(&stage.name);
-            let why = match is_of_other_work {
-                true => format!(
-                    "does not compare: {because}, and the time of a step or a token is not known on both sides"
-                ),
-                false => "was not measured".to_owned(),
-            };
-            results.push(gate.unmeasured(Some(&stage.name), name, format!("{} {why}", stage.name)));
-        }
-        results.extend(metrics.into_iter().map(|metric| judge(gate, metric, stage, comparison)));
+        let is_asked =
+            |metric: &&Metric| gate.metric.map_or(usual.contains(&metric.name()), |own| own == *metric);
+        let asked: Vec<&Metric> = METRICS.iter().filter(is_asked).collect();
+        let known: Vec<&Metric> = asked.iter().copied().filter(|metric| is_known(stage, metric)).collect();
+        // A gate on the steps of every stage is about those that have steps, where any has.
+        let is_for_others = gate.metric.is_some_and(|own| stages.iter().any(|other| is_known(other, own)));
+        let checked = if known.is_empty() && !is_for_others { asked } else { known };
+        results.extend(checked.into_iter().map(|metric| judge(gate, metric, stage, comparison)));
     }
+    let name = gate.metric.map_or("wall", Metric::name);
     for stage in gone.iter().filter(|stage| wanted(stage)) {
         results.push(gate.unmeasured(Some(stage), name, format!("the head has no stage {stage}")));
     }
@@ -170,9 +155,8 @@ fn judge(gate: &Gate, metric: &Metric, stage: &StageChange, comparison: &Compari
     let change = metric.of(&stage.numbers);
     let of_other_work = stage.basis == Basis::StepAndToken && !metric.of_any_work;
     if of_other_work || change.delta.is_some() && change.judgement == Judgement::Unknown {
-        let because = comparison.because(&stage.name);
         let rest = if of_other_work { "; step and token do" } else { "" };
-        return unmeasured(format!("{name} does not compare: {because}{rest}"));
+        return unmeasured(format!("{name} does not compare: {}{rest}", comparison.because(&stage.name)));
     }
     let (Some(base), Some(head)) = (change.base, change.head) else {
         let side = match (change.base, change.head) {
@@ -180,7 +164,13 @@ fn judge(gate: &Gate, metric: &Metric, stage: &StageChange, comparison: &Compari
             (None, _) => "not measured on the base",
             _ => "not measured on the head",
         };
-        return unmeasured(format!("{name} was {side}"));
+        let because = match stage.basis {
+            Basis::StepAndToken => {
+                format!(", and nothing else compares: {}", comparison.because(&stage.name))
+            }
+            _ => String::new(),
+        };
+        return unmeasured(format!("{name} was {side}{because}"));
     };
     let worse = metric.kind.worse(base, head);
     let worse_pct = change.delta_pct.map(|pct| metric.kind.worse(0.0, pct));

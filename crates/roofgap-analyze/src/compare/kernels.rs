@@ -4,39 +4,23 @@
 //! the same kind of work and its name differs in numbers only (a tile size), or where it runs as often for a similar time: a library
 //! that picks another variant renames its kernel, and to call that "one gone, one added" would hide what happened.
 
-use super::comparison::{KernelChange, KernelSide, KernelStatus, SideName};
+use super::comparison::{KernelChange, KernelSide, KernelStatus};
 use super::noise::{self, DEVIATIONS, GPU_PCT, is_doubled};
 use crate::counters::canonical;
 use crate::names::{Family, distinct_short_names};
-use crate::result::{GraphRow, Kernel};
+use crate::result::Kernel;
 use crate::timeline::Grouped;
 use rustc_hash::FxHashSet;
 use std::cmp::Reverse;
 
-/// Returns the side that alone recorded CUDA graphs whole, so that their kernels are on the other side only.
-pub fn whole_graphs(base: &[GraphRow], head: &[GraphRow]) -> Option<SideName> {
-    match (base.is_empty(), head.is_empty()) {
-        (false, true) => Some(SideName::Base),
-        (true, false) => Some(SideName::Head),
-        _ => None,
-    }
-}
-
-/// Compares kernels, each with the number of instances, by instance, largest change first. `whole` is the side that alone recorded
-/// CUDA graphs whole.
-pub fn changes(sides: [(&[Kernel], u64); 2], whole: Option<SideName>) -> Vec<KernelChange> {
-    use KernelStatus::{Added, FewerCalls, Gone, InGraph, MoreCalls};
+/// Compares kernels, each with the number of instances, by instance, largest change first.
+pub fn changes(sides: [(&[Kernel], u64); 2]) -> Vec<KernelChange> {
     fn full_name(change: &KernelChange) -> &str {
         change.head.as_ref().or(change.base.as_ref()).map_or("", |side| &side.name)
     }
     let mut changes = pair(sides.map(|(kernels, instances)| groups(kernels, instances)));
     let short_names = distinct_short_names(changes.iter().map(full_name), FxHashSet::default());
     for change in &mut changes {
-        if let (Some(SideName::Base), Added | MoreCalls) | (Some(SideName::Head), Gone | FewerCalls) =
-            (whole, change.status)
-        {
-            change.status = InGraph;
-        }
         if let Some(short_name) = short_names.get(full_name(change)) {
             change.short_name.clone_from(short_name);
         }
@@ -234,7 +218,7 @@ mod tests {
     }
 
     fn change(base: Kernel, head: Kernel) -> KernelChange {
-        let found = changes([(&[base], 1), (&[head], 1)], None);
+        let found = changes([(&[base], 1), (&[head], 1)]);
         assert_eq!(found.len(), 1);
         found.into_iter().next().unwrap()
     }
@@ -266,19 +250,6 @@ mod tests {
             Kernel { max_ns: Some(100_000), median_ns, ..kernel("k", each_ns, 64, 10) }
         };
         assert_eq!(change(odd(1000), odd(1200)).status, KernelStatus::Slower);
-    }
-
-    #[test]
-    fn kernels_inside_graphs_recorded_whole_are_not_added() {
-        let eager = kernel("sort", 1000, 8, 10);
-        let node = [kernel("sort", 1000, 80, 10), kernel("gemm", 5000, 64, 10)];
-        let statuses = |whole| -> Vec<KernelStatus> {
-            let base = std::slice::from_ref(&eager);
-            let found = changes([(base, 1), (&node, 1)], whole);
-            found.iter().map(|change| change.status).collect()
-        };
-        assert_eq!(statuses(None), [KernelStatus::Added, KernelStatus::MoreCalls]);
-        assert_eq!(statuses(Some(SideName::Base)), [KernelStatus::InGraph; 2]);
     }
 }
 

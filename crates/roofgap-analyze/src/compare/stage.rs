@@ -1,6 +1,6 @@
 //! One stage on both sides: its numbers, and the parts that the change of its wall time is the sum of.
 
-use super::comparison::{Basis, Change, KernelChange, KernelStatus, Numbers, Part, SideName, StageChange};
+use super::comparison::{Basis, Change, Numbers, Part, SideName, StageChange};
 use super::kernels::{self, by_instance};
 use super::noise::{self, GPU_PCT, UNMEASURED_PCT, WALL_PCT, WallNoise};
 use crate::result::{Idle, Stage};
@@ -146,8 +146,7 @@ impl Metric {
 
     /// Reads a name, or the JSON field (`wall_ns`, `mfu_pct`).
     pub(super) fn parse(text: &str) -> Option<&'static Self> {
-        let plain = text.replace('.', "_");
-        METRICS.iter().find(|metric| [metric.name(), metric.field].contains(&plain.as_str()))
+        METRICS.iter().find(|metric| [metric.name(), metric.field].contains(&text))
     }
 
     /// Returns the number of a stage.
@@ -162,6 +161,11 @@ impl PartialEq for Metric {
     }
 }
 
+/// Tells whether one side alone recorded CUDA graphs whole, so that their kernels are on the other side only.
+pub fn has_whole_graphs(base: &Stage, head: &Stage) -> bool {
+    base.graphs.is_empty() != head.graphs.is_empty()
+}
+
 /// Compares a stage of both sides.
 pub fn change(mut base: StageSide<'_>, mut head: StageSide<'_>) -> StageChange {
     let (old, new) = (base.stage, head.stage);
@@ -172,10 +176,10 @@ pub fn change(mut base: StageSide<'_>, mut head: StageSide<'_>) -> StageChange {
         (Some(base), Some(head)) => [base, head].map(|ns| Some(ns as f64)),
         _ => [base_mean, head_mean],
     };
+    let whole_graphs = has_whole_graphs(old, new);
     let kernels = match (old.kernel_ns, new.kernel_ns) {
-        (Some(_), Some(_)) => {
-            let whole = kernels::whole_graphs(&old.graphs, &new.graphs);
-            kernels::changes([(&old.kernels, old.instances), (&new.kernels, new.instances)], whole)
+        (Some(_), Some(_)) if !whole_graphs => {
+            kernels::changes([(&old.kernels, old.instances), (&new.kernels, new.instances)])
         }
         // What was not measured is not gone.
         _ => Vec::new(),
@@ -206,7 +210,7 @@ pub fn change(mut base: StageSide<'_>, mut head: StageSide<'_>) -> StageChange {
         name: old.name.clone(),
         instances: [old.instances, new.instances],
         basis: Basis::Whole,
-        parts: parts([base, head], &numbers, &kernels, [wall.ns, gpu_noise]),
+        parts: parts([base, head], &numbers, whole_graphs, [wall.ns, gpu_noise]),
         numbers,
         wall_noise_from: wall.how,
         outliers: wall.outliers,
@@ -218,7 +222,7 @@ pub fn change(mut base: StageSide<'_>, mut head: StageSide<'_>) -> StageChange {
 fn parts(
     sides: [StageSide<'_>; 2],
     numbers: &Numbers,
-    kernels: &[KernelChange],
+    whole_graphs: bool,
     [wall_noise, gpu_noise]: [f64; 2],
 ) -> Vec<Part> {
     let delta = |field: &str| numbers.get(field).and_then(|change| change.delta).unwrap_or(0.0) as i64;
@@ -226,22 +230,15 @@ fn parts(
         let beyond_noise = delta_ns.unsigned_abs() as f64 > noise;
         Part { name: name.to_owned(), delta_ns, beyond_noise }
     };
-    let sum = |parts: &[Part]| parts.iter().fold(0i64, |sum, part| sum.saturating_add(part.delta_ns));
     let mut parts = Vec::new();
     match sides.map(StageSide::outside_gpu) {
         [Some(old), Some(new)] => {
-            // Kernels that are in the graphs of the other side are part of all other work.
-            let apart = kernels.iter().filter(|kernel| kernel.status != KernelStatus::InGraph);
-            parts.extend(apart.map(|kernel| Part {
-                name: kernel.short_name.clone(),
-                delta_ns: kernel.delta_ns,
-                beyond_noise: kernel.status != KernelStatus::Same,
-            }));
-            let other = delta("busy_ns").saturating_sub(sum(&parts));
+            // Kernels of one side are in the graphs of the other: they are a part of all other work.
+            let kernels = if whole_graphs { 0 } else { delta("kernel_ns") };
+            parts.push(part("kernels", kernels, gpu_noise));
+            let other = delta("busy_ns").saturating_sub(kernels);
             parts.push(part("copies, sets and graphs, less what ran at once", other, gpu_noise));
-            for metric in
-                METRICS.iter().filter(|metric| metric.field.starts_with("idle_") && metric.field != "idle_ns")
-            {
+            for metric in METRICS.iter().filter(|metric| metric.label.starts_with(' ')) {
                 let name = format!("idle: {}", metric.label.trim());
                 parts.push(part(&name, delta(metric.field), wall_noise));
             }
@@ -262,7 +259,8 @@ fn parts(
         _ => {}
     }
     let name = if parts.is_empty() { "all of it: the two sides have no parts in common" } else { "the rest" };
-    parts.push(part(name, delta("wall_ns").saturating_sub(sum(&parts)), wall_noise));
+    let sum = parts.iter().fold(0i64, |sum, part| sum.saturating_add(part.delta_ns));
+    parts.push(part(name, delta("wall_ns").saturating_sub(sum), wall_noise));
     parts.retain(|part| part.delta_ns != 0);
     parts.sort_by(|a, b| (b.delta_ns.unsigned_abs(), &a.name).cmp(&(a.delta_ns.unsigned_abs(), &b.name)));
     parts

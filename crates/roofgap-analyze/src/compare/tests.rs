@@ -55,9 +55,8 @@ fn analysis() -> Analysis {
 /// Tells whether any change is beyond the noise.
 fn has_changed(stage: &StageChange) -> bool {
     let is_real = |judgement| matches!(judgement, Judgement::Better | Judgement::Worse);
-    let of_kernel = |status| !matches!(status, KernelStatus::Same | KernelStatus::InGraph);
     stage.numbers.values().any(|change| is_real(change.judgement))
-        || stage.kernels.iter().any(|kernel| of_kernel(kernel.status))
+        || stage.kernels.iter().any(|kernel| kernel.status != KernelStatus::Same)
 }
 
 fn run(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
@@ -312,10 +311,8 @@ fn kernels_of_graphs_that_one_side_recorded_whole_do_not_compare() {
     let comparison = run(&base, &head, "decode.kernel=5%");
     let difference = &comparison.differences[0];
     assert_eq!(difference.what, "graphs");
-    assert!(difference.is_fundamental());
     let stage = &comparison.stages[0];
-    let status = |name: &str| stage.kernels.iter().find(|kernel| kernel.short_name == name).unwrap().status;
-    assert_eq!((status("gemm_64x8"), status("sort_up")), (KernelStatus::InGraph, KernelStatus::Same));
+    assert!(stage.kernels.is_empty());
     assert_eq!(stage.number("kernel_ns").judgement, Judgement::Unknown);
     assert!(!has_changed(stage));
     assert!(stage.parts.is_empty(), "all GPU work took as long: {:?}", stage.parts);
@@ -335,7 +332,7 @@ fn wall_times_of_different_recordings_compare_beyond_a_factor_of_two() {
     };
     let judged = |slower| {
         let comparison = run(&side("nsys-sqlite", 10), &side("kineto", slower), "decode.wall=5%");
-        assert!(comparison.differences.iter().any(|d| d.what == "timeline" && d.is_fundamental()));
+        assert!(comparison.differences.iter().any(|d| d.what == "timeline"));
         (comparison.stages[0].number("wall_ns").judgement, comparison.verdict())
     };
     assert_eq!(judged(13), (Judgement::Unknown, Exit::Partial));
@@ -380,7 +377,7 @@ fn captures_with_few_common_kernels_may_be_different_models() {
         side
     };
     let few = |base: &Analysis, head: &Analysis| {
-        run(base, head, "").differences.iter().any(|d| d.what == "common kernels" && d.is_fundamental())
+        run(base, head, "").differences.iter().any(|d| d.what == "common kernels")
     };
     let (base, mut other) = (side(["gemm_tn", "sort_up"]), side(["softmax_forward", "sort_up"]));
     other.kernels[0].family = Family::Softmax;

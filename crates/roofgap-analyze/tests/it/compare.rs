@@ -30,9 +30,8 @@ fn held(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
 /// Tells whether any change is beyond the noise.
 fn has_changed(stage: &StageChange) -> bool {
     let is_real = |judgement| matches!(judgement, Judgement::Better | Judgement::Worse);
-    let of_kernel = |status| !matches!(status, KernelStatus::Same | KernelStatus::InGraph);
     stage.numbers.values().any(|change| is_real(change.judgement))
-        || stage.kernels.iter().any(|kernel| of_kernel(kernel.status))
+        || stage.kernels.iter().any(|kernel| kernel.status != KernelStatus::Same)
 }
 
 fn decode_range(trace: &Trace) -> (Ns, Ns) {

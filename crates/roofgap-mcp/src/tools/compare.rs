@@ -50,8 +50,5 @@ pub fn answer(state: &State, request: &CompareRequest) -> Result<CompareAnswer, 
     comparison.total.kernels = request.page.select(&comparison.total.kernels).to_vec();
     comparison.differences.truncate(MOST);
     comparison.stages.truncate(MOST);
-    for stage in &mut comparison.stages {
-        stage.parts = request.page.select(&stage.parts).to_vec();
-    }
     Ok(CompareAnswer { headline, comparable: !comparison.is_incomparable(), kernel_count, comparison })
 }

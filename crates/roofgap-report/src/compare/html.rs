@@ -35,7 +35,7 @@ pub fn html(comparison: &Comparison, [base, head]: [Shown<'_>; 2]) -> String {
         findings("New findings", head.analysis, base.analysis),
     ];
     sections.retain(|section| !section.blocks.is_empty());
-    sections.extend(view::sections(comparison, [24, 200]));
+    sections.extend(view::sections(comparison, 200));
     let body = html! {
         main {
             p.kicker { "roofgap compare" }

@@ -9,29 +9,21 @@ mod view;
 pub use html::{Shown, html};
 pub use view::headline;
 
-use crate::document::Section;
+use crate::document::{Block, Section};
 use crate::render::markdown::{self, escape, escape_long};
 use crate::render::text;
 use crate::text::TextOptions;
 use roofgap_analyze::compare::Comparison;
-use roofgap_base::text::without_controls;
 use std::fmt::Write;
 
 /// Renders a comparison as text.
 pub fn text(comparison: &Comparison, options: TextOptions) -> String {
-    let screen = options.screen;
-    let line = |text: &str| screen.wrapped(&without_controls(text), 2);
     let (base, head) = (&comparison.base.title, &comparison.head.title);
-    let mut lines =
-        vec![screen.bold(&line(&headline(comparison))), line(&format!("base {base}, head {head}"))];
-    lines.extend(view::facts(comparison).iter().map(|fact| line(&format!("  {fact}"))));
-    let mut out = lines.join("\n") + "\n";
-    for section in view::sections(comparison, [options.kernels; 2]) {
-        let title = if section.inner { String::new() } else { screen.bold(&line(&section.title)) + "\n" };
-        // Writing to a string cannot fail.
-        let _ = write!(out, "\n{title}{}", text::blocks(&section.blocks, screen));
-    }
-    out
+    let lines = [headline(comparison), format!("base {base}, head {head}")].into_iter();
+    let facts = view::facts(comparison).into_iter().map(|fact| format!("  {fact}"));
+    let mut sections = vec![Section::new("", "").with(lines.chain(facts).map(Block::Line))];
+    sections.extend(view::sections(comparison, options.kernels));
+    text::rendered(sections, options.screen)
 }
 
 /// First line of every such comment, by which a later run finds and replaces it.
@@ -42,16 +34,16 @@ const LONGEST: usize = 60_000;
 
 /// Renders a comparison as Markdown, with fewer rows if it is too long for a comment.
 pub fn markdown(comparison: &Comparison) -> String {
-    for most in [[12, 15], [6, 5], [3, 0]] {
+    for most in [15, 5] {
         let text = comment(comparison, most);
         if text.chars().count() <= LONGEST {
             return text;
         }
     }
-    comment(comparison, [0; 2]).chars().take(LONGEST).collect()
+    comment(comparison, 0).chars().take(LONGEST).collect()
 }
 
-fn comment(comparison: &Comparison, most: [usize; 2]) -> String {
+fn comment(comparison: &Comparison, most: usize) -> String {
     let (base, head) = (escape(&comparison.base.title), escape(&comparison.head.title));
     let headline = escape_long(&headline(comparison));
     let mut out = format!("{MARK}\n## roofgap: {headline}\n\nBase {base}, head {head}.\n");

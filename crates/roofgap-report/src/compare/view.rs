@@ -6,7 +6,7 @@ use crate::document::{Block, Section, joined_any, maybe};
 use crate::render::screen::Tone;
 use roofgap_analyze::compare::{
     Basis, Change, Comparison, Difference, GateOutcome, GateResult, Judgement, KernelChange, KernelSide,
-    KernelStatus, METRICS, Metric, StageChange, TOTAL, Weight,
+    KernelStatus, METRICS, Metric, Part, StageChange, TOTAL,
 };
 use roofgap_analyze::short_name;
 use roofgap_base::exit::Exit;
@@ -34,8 +34,8 @@ fn stages(comparison: &Comparison) -> &[StageChange] {
     }
 }
 
-/// Returns the sections after the facts: gates and stages, each with the most rows of a breakdown and of kernels.
-pub fn sections(comparison: &Comparison, [most_parts, most_kernels]: [usize; 2]) -> Vec<Section> {
+/// Returns the sections after the facts: gates and stages, each with the most rows of kernels.
+pub fn sections(comparison: &Comparison, most: usize) -> Vec<Section> {
     let gates = Table::of(&comparison.gates)
         .text("gate", |gate| &gate.gate)
         .judged("outcome", |gate| judged(gate.outcome.as_str()))
@@ -47,14 +47,14 @@ pub fn sections(comparison: &Comparison, [most_parts, most_kernels]: [usize; 2])
         let noise = stage.number("wall_ns").noise;
         let noise = noise.map(|_| format!("noise of wall time: {}", stage.wall_noise_from));
         let no_parts = "no breakdown of the change: the two sides did different work";
-        let parts = does_compare.then(|| parts(stage, most_parts)).and_then(Block::table);
+        let parts = does_compare.then(|| parts(stage)).and_then(Block::table);
         sections.extend([
             Section::new("", stage.name.as_str())
                 .with(Block::table(numbers(stage)))
                 .with(noise.into_iter().chain(outlier(stage)).map(Block::Note))
                 .with((!does_compare).then(|| Block::Missing(no_parts.to_owned()))),
             Section::new("", "Breakdown of the change of wall time").with(parts).inner(),
-            Section::new("", "Kernels that changed").with(kernels(&stage.kernels, most_kernels)).inner(),
+            Section::new("", "Kernels that changed").with(kernels(&stage.kernels, most)).inner(),
         ]);
     }
     sections.retain(|section| !section.blocks.is_empty());
@@ -119,17 +119,10 @@ fn signed_ms(ns: i64) -> String {
     format!("{sign}{}", ms(ns))
 }
 
-/// Tabulates the parts of a change and whether each is beyond the noise: the largest by name, the rest in one, then their sum.
-fn parts(stage: &StageChange, most: usize) -> Table {
-    let (shown, rest) = stage.parts.split_at(stage.parts.len().min(most));
-    let beyond = |beyond_noise| if beyond_noise { "yes" } else { "no" };
-    let mut rows: Vec<(String, i64, &str)> =
-        shown.iter().map(|part| (part.name.clone(), part.delta_ns, beyond(part.beyond_noise))).collect();
-    if !rest.is_empty() {
-        // Times of a damaged analysis may be any numbers.
-        let sum = rest.iter().map(|part| part.delta_ns).fold(0, i64::saturating_add);
-        rows.push((format!("{} more", rest.len()), sum, ""));
-    }
+/// Tabulates the parts of a change and whether each is beyond the noise, then their sum.
+fn parts(stage: &StageChange) -> Table {
+    let part = |part: &Part| (part.name.clone(), part.delta_ns, if part.beyond_noise { "yes" } else { "no" });
+    let mut rows: Vec<(String, i64, &str)> = stage.parts.iter().map(part).collect();
     if let (false, Some(delta)) = (rows.is_empty(), stage.number("wall_ns").delta) {
         rows.push(("sum: the change of wall time".to_owned(), delta as i64, ""));
     }
@@ -170,25 +163,17 @@ fn both(kernel: &KernelChange, show: impl Fn(&KernelSide) -> String) -> String {
     values.join(" → ")
 }
 
-/// States the main result in one sentence. Before it, that the two sides are different programs, hardware or recordings, and that they
-/// are not comparable as a whole.
+/// States the main result in one sentence. Before it, for what the two sides do not compare, or not as a whole.
 pub fn headline(comparison: &Comparison) -> String {
-    let alarm = |(weight, words): (Weight, &str)| {
-        let differences = comparison.differences.iter();
-        let facts = differences.filter(|own| own.weight == weight && own.is_fundamental()).map(|own| {
-            let [base, head] = [&own.base, &own.head].map(|side| side.as_deref().unwrap_or(NONE));
-            format!("{} ({base} against {head})", own.what)
-        });
-        Some(format!("{words}: different {}. ", joined_any(facts, ", ")?))
+    let alarm = match comparison.because(TOTAL) {
+        none if none.is_empty() => none,
+        causes if comparison.is_incomparable() => format!("NOT COMPARABLE: {causes}. "),
+        causes => format!("CAUTION: {causes}. "),
     };
-    let alarms = [(Weight::Incomparable, "NOT COMPARABLE"), (Weight::Caution, "CAUTION")];
-    let alarms: String = alarms.into_iter().filter_map(alarm).collect();
-    let because = || comparison.because(TOTAL);
-    let basis = match comparison.basis {
-        Basis::Whole => String::new(),
-        Basis::Instance => format!("not comparable as a whole ({}); by instance: ", because()),
-        Basis::StepAndToken => format!("not comparable as a whole ({}); by step and token: ", because()),
-        Basis::Nothing => format!("not comparable ({}); ", because()),
+    let by = match comparison.basis {
+        Basis::Whole | Basis::Nothing => "",
+        Basis::Instance => "by instance: ",
+        Basis::StepAndToken => "by step and token: ",
     };
     let broken = comparison.gates.iter().filter(|gate| gate.outcome == GateOutcome::Broken);
     let name = |gate: &GateResult| format!("{}.{}", gate.stage.as_deref().unwrap_or(TOTAL), gate.metric);
@@ -197,7 +182,7 @@ pub fn headline(comparison: &Comparison) -> String {
         Exit::Partial => "a gate was not measured".to_owned(),
         _ => changed_stages(stages(comparison)),
     };
-    alarms + &basis + &result
+    alarm + by + &result
 }
 
 /// Lists the stages that changed, each with the first row of its table for each judgement.
