@@ -5,6 +5,7 @@
 
 use crate::names::Family;
 use crate::result::{results, words};
+use roofgap_base::exit::Exit;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -49,10 +50,8 @@ results! {
         pub stages_gone: Vec<String>,
         /// Stages of the head that the base has not.
         pub stages_added: Vec<String>,
-        /// The whole trace: kernel time, time in which the GPU worked, and kernels that ran.
-        pub totals: Numbers,
-        /// Kernels of the whole trace, largest change first; empty where a side has none.
-        pub kernels: Vec<KernelChange>,
+        /// The whole trace as a stage: its kernel time, the time in which the GPU worked, and its kernels.
+        pub total: StageChange,
         /// Results of the gates.
         pub gates: Vec<GateResult>,
     }
@@ -82,6 +81,18 @@ results! {
         Caution,
     }
 
+    /// The subject of a difference.
+    #[derive(Copy, Eq)]
+    #[serde(rename_all = "snake_case")]
+    pub enum About {
+        /// The program, its hardware or its graphs.
+        Program,
+        /// The recording: where it differs, so does the overhead of the profiler in the times of the CPU.
+        Recording,
+        /// The amount of work, or a fact that only one side gives.
+        Work,
+    }
+
     /// Something in which the two sides are not the same.
     #[derive(Eq)]
     pub struct Difference {
@@ -89,6 +100,10 @@ results! {
         pub what: String,
         /// Effect on the comparison.
         pub weight: Weight,
+        /// Subject.
+        pub about: About,
+        /// Basis on which the two still compare.
+        pub basis: Basis,
         /// On the base; `None` where it does not say.
         pub base: Option<String>,
         /// On the head.
@@ -166,8 +181,6 @@ results! {
         pub name: String,
         /// Number of instances on the base and on the head.
         pub instances: [u64; 2],
-        /// Steps of an instance on the base and on the head.
-        pub steps: [Option<f64>; 2],
         /// Basis on which the stage compares.
         #[serde(default)]
         pub basis: Basis,
@@ -179,23 +192,11 @@ results! {
         /// Values of [`METRICS`](super::METRICS).
         #[serde(flatten)]
         pub numbers: Numbers,
-        /// Parts that add up to the change of the wall time.
-        pub explanation: Explanation,
-        /// Kernels, largest change first; empty where they were not measured on both sides.
+        /// Parts whose sum is the change of the wall time, exactly; largest first.
+        pub parts: Vec<Part>,
+        /// Kernels, largest change first; empty where they do not compare: they were not measured on both sides, or one side recorded its
+        /// CUDA graphs whole, without their kernels.
         pub kernels: Vec<KernelChange>,
-        /// Functions of the launching threads, largest change first; left out where a side has no stacks.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        pub functions: Vec<FunctionChange>,
-    }
-
-    /// A function of the CPU whose time keeps the GPU idle.
-    pub struct FunctionChange {
-        /// Function.
-        pub function: String,
-        /// File, or library of a native function; null where unknown.
-        pub file: Option<String>,
-        /// Idle time of the GPU in the function itself, by step or instance.
-        pub idle_ns: Change,
     }
 }
 
@@ -223,88 +224,39 @@ results! {
         pub excess_ns: i64,
     }
 
-    /// The parts whose sum is the change of a stage's wall time, exactly.
-    #[derive(Default)]
-    pub struct Explanation {
-        /// The change to explain.
-        pub wall_delta_ns: i64,
-        /// The parts, largest first. Their `delta_ns` add up to `wall_delta_ns`.
-        pub parts: Vec<Part>,
-        /// Reason for missing parts.
-        pub why_not: Option<String>,
-    }
-
-    /// Of what kind a part is.
-    #[derive(Copy, Eq)]
-    #[serde(rename_all = "snake_case")]
-    pub enum PartKind {
-        /// A kernel.
-        Kernel,
-        /// Copies, sets and whole graphs, less the time in which operations ran at once.
-        OtherGpuWork,
-        /// Idle: the CPU had not launched yet.
-        IdleLaunch,
-        /// Idle: the launching thread waited for the device.
-        IdleSync,
-        /// Idle: the launching thread was in a copy call.
-        IdleCopy,
-        /// Idle for another reason.
-        IdleOther,
-        /// The CPU before the first and after the last GPU operation.
-        OutsideGpu,
-        /// A named part of a stage that has no GPU work.
-        Note,
-        /// The rest: several devices at once, rounding, or all of it where nothing finer is known.
-        Rest,
-    }
-
     /// A part of a change.
     #[derive(Eq)]
     pub struct Part {
-        /// Kind.
-        pub kind: PartKind,
-        /// The kernel or note; a few words for the others.
+        /// A few words; the name of a note.
         pub name: String,
         /// Head less base.
         pub delta_ns: i64,
         /// True if the change is larger than the noise of the part.
         pub beyond_noise: bool,
     }
+}
 
-    /// The way in which two kernels were matched.
-    #[derive(Copy, Eq)]
-    #[serde(rename_all = "snake_case")]
-    pub enum MatchedBy {
-        /// The same name.
-        Name,
-        /// Another name, the same family and a like place: it changed its name.
-        FamilyAndPlace,
-        /// It is on one side only.
-        Nothing,
-    }
-
+words! {
     /// The change of a kernel.
-    #[derive(Copy, Eq)]
-    #[serde(rename_all = "snake_case")]
     pub enum KernelStatus {
         /// Within the noise.
-        Same,
+        Same = "same",
         /// A call takes less time.
-        Faster,
+        Faster = "faster",
         /// A call takes more time.
-        Slower,
+        Slower = "slower",
         /// It is called more often.
-        MoreCalls,
+        MoreCalls = "more_calls",
         /// It is called less often.
-        FewerCalls,
+        FewerCalls = "fewer_calls",
         /// Only the head has it.
-        Added,
+        Added = "added",
         /// Only the base has it.
-        Gone,
-        /// It is missing or called less often on the side that recorded its CUDA graphs whole, without their kernels.
-        InGraph,
+        Gone = "gone",
     }
+}
 
+results! {
     /// A kernel on one side.
     #[derive(Default)]
     pub struct KernelSide {
@@ -324,40 +276,36 @@ results! {
         pub short_name: String,
         /// Kind of work.
         pub family: Family,
-        /// Way in which the two were matched.
-        pub matched_by: MatchedBy,
-        /// Reason to match two names.
-        pub match_reason: Option<String>,
+        /// True for two names that are taken for one kernel.
+        pub renamed: bool,
         /// On the base.
         pub base: Option<KernelSide>,
         /// On the head.
         pub head: Option<KernelSide>,
         /// Head less base.
         pub delta_ns: i64,
-        /// The part of it that comes from another number of calls.
-        pub from_calls_ns: i64,
-        /// The part of it that comes from another length of a call.
-        pub from_length_ns: i64,
         /// Noise of the total.
         pub noise_ns: i64,
         /// Change.
         pub status: KernelStatus,
     }
+}
 
+words! {
     /// The outcome of a gate.
-    #[derive(Copy, Eq)]
-    #[serde(rename_all = "snake_case")]
     pub enum GateOutcome {
         /// Within its limit.
-        Held,
+        Held = "held",
         /// Over its limit, but within the noise.
-        WithinNoise,
+        WithinNoise = "within_noise",
         /// Over its limit and beyond the noise.
-        Broken,
+        Broken = "broken",
         /// The number was not measured on both sides.
-        NotMeasured,
+        NotMeasured = "not_measured",
     }
+}
 
+results! {
     /// A gate held against one number.
     pub struct GateResult {
         /// The gate as it was asked for.
@@ -373,30 +321,18 @@ results! {
         /// In words.
         pub why: String,
     }
-
-    /// The outcome of all gates.
-    #[derive(Copy, Eq)]
-    #[serde(rename_all = "snake_case")]
-    pub enum GateVerdict {
-        /// All held, or there was none.
-        Held,
-        /// At least one broke.
-        Broken,
-        /// None broke, and a number that at least one of them compares is missing.
-        NotMeasured,
-    }
 }
 
 impl Comparison {
-    /// Returns the outcome of all gates: 0, 5 or 3 as an exit status.
-    pub fn verdict(&self) -> GateVerdict {
+    /// Returns the exit status that the gates come to.
+    pub fn verdict(&self) -> Exit {
         let any = |outcome| self.gates.iter().any(|gate| gate.outcome == outcome);
         if any(GateOutcome::Broken) {
-            GateVerdict::Broken
+            Exit::GateBroken
         } else if any(GateOutcome::NotMeasured) {
-            GateVerdict::NotMeasured
+            Exit::Partial
         } else {
-            GateVerdict::Held
+            Exit::Done
         }
     }
 
@@ -410,15 +346,5 @@ impl StageChange {
     /// Returns a number by its field.
     pub fn number(&self, field: &str) -> Change {
         self.numbers.get(field).copied().unwrap_or_default()
-    }
-}
-
-impl From<GateVerdict> for roofgap_base::exit::Exit {
-    fn from(verdict: GateVerdict) -> Self {
-        match verdict {
-            GateVerdict::Held => Self::Done,
-            GateVerdict::Broken => Self::GateBroken,
-            GateVerdict::NotMeasured => Self::Partial,
-        }
     }
 }

@@ -6,13 +6,14 @@
 //! time of a step and of a token.
 
 use super::comparison::{Basis, Comparison, GateOutcome, GateResult, Judgement, StageChange};
-use super::noise::{Better, is_doubled};
+use super::noise::is_doubled;
 use super::stage::{METRICS, Metric};
 use crate::numbers::{decimal, time};
+use roofgap_base::error::Error;
 use std::str::FromStr;
 
-/// The stage name that means the whole trace.
-const TOTAL: &str = "total";
+/// Name of the stage that is the whole trace.
+pub const TOTAL: &str = "total";
 
 /// A limit on a change.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,30 +37,28 @@ pub enum Limit {
     Ns(f64),
 }
 
-/// Why a text is no gate.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct GateError(String);
-
 impl FromStr for Gate {
-    type Err = GateError;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, GateError> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         let gate = text.trim();
         let (about, limit) = gate.rsplit_once('=').unwrap_or(("", gate));
         let wrong_limit = "write a percentage such as 5% or a time such as 2ms";
         let parsed = Limit::parse(limit.trim()).ok_or_else(|| {
-            GateError(format!("cannot read the limit {:?} of the gate {gate:?}; {wrong_limit}", limit.trim()))
+            Error::new(format!(
+                "cannot read the limit {:?} of the gate {gate:?}; {wrong_limit}",
+                limit.trim()
+            ))
         })?;
         let (stage, metric) = subject(about.trim()).ok_or_else(|| {
             let known: Vec<&str> = METRICS.iter().map(Metric::name).collect();
             let how = "after the stage, as in decode.wall=3%";
-            GateError(format!("no metric in the gate {gate:?}; one of {} {how}", known.join(", ")))
+            Error::new(format!("no metric in the gate {gate:?}; one of {} {how}", known.join(", ")))
         })?;
         match metric {
             Some(metric) if matches!(parsed, Limit::Ns(_)) && !metric.is_time() => {
                 let name = metric.name();
-                Err(GateError(format!("the gate {gate:?} limits {name} by a time; write a percentage")))
+                Err(Error::new(format!("the gate {gate:?} limits {name} by a time; write a percentage")))
             }
             _ => Ok(Gate { text: gate.to_owned(), stage, metric, limit: parsed }),
         }
@@ -68,55 +67,40 @@ impl FromStr for Gate {
 
 /// The stage and the metric that the left side of a gate names.
 fn subject(about: &str) -> Option<(Option<String>, Option<&'static Metric>)> {
-    let metric = Metric::parse(about);
-    if about.is_empty() || metric.is_some() {
-        return Some((None, metric));
+    match (Metric::parse(about), about.rsplit_once('.')) {
+        (None, None) => Some((Some(about.to_owned()).filter(|stage| !stage.is_empty()), None)),
+        (None, Some((stage, name))) if !stage.is_empty() => {
+            Some((Some(stage.to_owned()), Some(Metric::parse(name)?)))
+        }
+        (None, _) => None,
+        (metric, _) => Some((None, metric)),
     }
-    let parts = about.match_indices('.').filter_map(|(at, _)| about.split_at_checked(at));
-    let mut named = parts.filter(|(stage, _)| !stage.is_empty());
-    let named = named.find_map(|(stage, rest)| Some((stage, Some(Metric::parse(rest.get(1..)?)?))));
-    let (stage, metric) = named.or_else(|| (!about.contains('.')).then_some((about, None)))?;
-    Some((Some(stage.to_owned()), metric))
 }
 
 impl Limit {
     /// Parses a percentage, or a time with its unit.
     fn parse(text: &str) -> Option<Self> {
-        const UNITS: [(&str, fn(f64) -> Limit); 6] = [
-            ("%", Limit::Percent),
-            ("ns", Limit::Ns),
-            ("us", |us| Limit::Ns(us * 1e3)),
-            ("µs", |us| Limit::Ns(us * 1e3)),
-            ("ms", |ms| Limit::Ns(ms * 1e6)),
-            ("s", |s| Limit::Ns(s * 1e9)),
-        ];
-        let (value, limit) =
-            UNITS.iter().find_map(|(unit, limit)| Some((text.strip_suffix(unit)?, limit)))?;
-        value.trim().parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0).map(limit)
+        const UNITS: [(&str, f64); 5] = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
+        let number =
+            |text: &str| text.trim().parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0);
+        if let Some(percent) = text.strip_suffix('%') {
+            return number(percent).map(Self::Percent);
+        }
+        let (value, unit) = UNITS.iter().find_map(|(unit, ns)| Some((text.strip_suffix(unit)?, ns)))?;
+        Some(Self::Ns(number(value)? * unit))
     }
 }
 
 impl Gate {
     /// Reads several, with commas between them.
-    pub fn parse_list(text: &str) -> Result<Vec<Self>, GateError> {
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, Error> {
         text.split(',').map(str::parse).collect()
-    }
-
-    /// Returns the name of its metric, or of the first of those that it has without one.
-    fn metric_name(&self) -> &'static str {
-        self.metric.map_or("wall", Metric::name)
-    }
-
-    /// Returns its metric, or those that it has without one.
-    fn metrics(&self, usual: &'static [&str]) -> impl Iterator<Item = &'static Metric> {
-        let metric = self.metric;
-        METRICS.iter().filter(move |one| metric.map_or(usual.contains(&one.name()), |metric| metric == *one))
     }
 
     fn unmeasured(&self, stage: Option<&str>, metric: &str, why: String) -> GateResult {
         GateResult {
             gate: self.text.clone(),
-            stage: stage.map(str::to_owned),
+            stage: stage.filter(|stage| *stage != TOTAL).map(str::to_owned),
             metric: metric.to_owned(),
             worse_pct: None,
             outcome: GateOutcome::NotMeasured,
@@ -125,100 +109,71 @@ impl Gate {
     }
 }
 
-/// Metrics of a gate without one.
-const USUAL: &[&str] = &["wall", "busy", "kernel"];
-
-/// Metrics of a gate without one where the sides did different work.
-const OF_DIFFERENT_WORK: &[&str] = &["step", "token"];
-
 /// Checks a gate against a comparison: one result per number, at least one.
 pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
-    let (stages, gone) = (&comparison.stages, &comparison.stages_gone);
+    let Comparison { stages, stages_gone: gone, total, .. } = comparison;
     let wanted = |name: &str| gate.stage.as_deref().is_none_or(|stage| stage == name);
+    let stages: Vec<&StageChange> = match gate.stage.as_deref() {
+        Some(TOTAL) => vec![total],
+        None if stages.is_empty() && gone.is_empty() => vec![total],
+        _ => stages.iter().filter(|stage| wanted(&stage.name)).collect(),
+    };
     let mut results = Vec::new();
-    if gate.stage.as_deref() == Some(TOTAL) || (gate.stage.is_none() && stages.is_empty() && gone.is_empty())
-    {
-        let always = gate.metric.is_some() || comparison.basis != Basis::Whole;
-        let known = gate.metrics(USUAL).filter(|metric| {
-            let change = comparison.totals.get(metric.field);
-            change.is_some_and(|change| always || change.is_on_a_side())
-        });
-        results.extend(known.map(|metric| judge(gate, metric, None, comparison)));
-    } else {
-        for stage in stages.iter().filter(|stage| wanted(&stage.name)) {
-            results.extend(of_stage(gate, stage, comparison));
-        }
-        for name in gone.iter().filter(|name| wanted(name)) {
-            let why = format!("the head has no stage {name}");
-            results.push(gate.unmeasured(Some(name), gate.metric_name(), why));
-        }
-    }
-    if results.is_empty() {
-        let why = match &gate.stage {
-            Some(stage) if stage != TOTAL => {
-                let known: Vec<&str> = stages.iter().map(|s| s.name.as_str()).collect();
-                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                format!("no stage {stage} on the base; both have: {known}")
-            }
-            _ => format!("{} is not known of a whole trace, and there are no stages", gate.metric_name()),
+    for &stage in &stages {
+        let is_of_other_work = gate.metric.is_none() && stage.basis == Basis::StepAndToken;
+        let usual: &[&str] = if is_of_other_work { &["step", "token"] } else { &["wall", "busy", "kernel"] };
+        let is_known = |stage: &StageChange, metric: &Metric| {
+            let change = metric.of(&stage.numbers);
+            change.delta.is_some() || !is_of_other_work && change.is_on_a_side()
         };
-        results.push(gate.unmeasured(gate.stage.as_deref(), gate.metric_name(), why));
+        let is_asked =
+            |metric: &&Metric| gate.metric.map_or(usual.contains(&metric.name()), |own| own == *metric);
+        let asked: Vec<&Metric> = METRICS.iter().filter(is_asked).collect();
+        let known: Vec<&Metric> = asked.iter().copied().filter(|metric| is_known(stage, metric)).collect();
+        // A gate on the steps of every stage is about those that have steps, where any has.
+        let is_for_others = gate.metric.is_some_and(|own| stages.iter().any(|other| is_known(other, own)));
+        let checked = if known.is_empty() && !is_for_others { asked } else { known };
+        results.extend(checked.into_iter().map(|metric| judge(gate, metric, stage, comparison)));
+    }
+    let name = gate.metric.map_or("wall", Metric::name);
+    for stage in gone.iter().filter(|stage| wanted(stage)) {
+        results.push(gate.unmeasured(Some(stage), name, format!("the head has no stage {stage}")));
+    }
+    if let (true, Some(stage)) = (results.is_empty(), &gate.stage) {
+        let known: Vec<&str> = comparison.stages.iter().map(|stage| stage.name.as_str()).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let why = format!("no stage {stage} on the base; both have: {known}");
+        results.push(gate.unmeasured(Some(stage), name, why));
     }
     results
 }
 
-/// Checks a gate against a stage. Without a metric, only numbers that are known are part of it.
-fn of_stage(gate: &Gate, stage: &StageChange, comparison: &Comparison) -> Vec<GateResult> {
-    let of_other_work = gate.metric.is_none() && stage.basis == Basis::StepAndToken;
-    let is_known = |metric: &Metric| {
-        let known = |stage: &StageChange| metric.of(&stage.numbers).is_on_a_side();
-        match gate.metric {
-            // A gate on the steps of every stage is about those that have steps, where any has.
-            Some(_) => gate.stage.is_some() || known(stage) || !comparison.stages.iter().any(known),
-            None if of_other_work => metric.of(&stage.numbers).delta.is_some(),
-            None => known(stage),
-        }
-    };
-    let metrics = gate.metrics(if of_other_work { OF_DIFFERENT_WORK } else { USUAL });
-    let known = metrics.filter(|metric| is_known(metric));
-    let mut results: Vec<GateResult> =
-        known.map(|metric| judge(gate, metric, Some(stage), comparison)).collect();
-    if of_other_work && results.is_empty() {
-        let because = comparison.because(Some(&stage.name));
-        let unknown = "and the time of a step or a token is not known on both sides";
-        let why = format!("{} does not compare: {because}, {unknown}", stage.name);
-        results.push(gate.unmeasured(Some(&stage.name), "token", why));
-    }
-    results
-}
-
-/// Judges a number of a stage, or of the whole trace.
-fn judge(gate: &Gate, metric: &Metric, stage: Option<&StageChange>, comparison: &Comparison) -> GateResult {
-    let stage_name = stage.map(|stage| stage.name.as_str());
-    let name = format!("{}.{}", stage_name.unwrap_or(TOTAL), metric.name());
-    let unmeasured = |why: String| gate.unmeasured(stage_name, metric.name(), why);
-    let (change, of_other_work) = match stage {
-        Some(StageChange { numbers, basis, .. }) => {
-            (metric.of(numbers), *basis == Basis::StepAndToken && !metric.of_any_work)
-        }
-        None => (metric.of(&comparison.totals), comparison.basis != Basis::Whole),
-    };
+/// Judges a number of a stage.
+fn judge(gate: &Gate, metric: &Metric, stage: &StageChange, comparison: &Comparison) -> GateResult {
+    let name = format!("{}.{}", stage.name, metric.name());
+    let unmeasured = |why: String| gate.unmeasured(Some(&stage.name), metric.name(), why);
+    let change = metric.of(&stage.numbers);
+    let of_other_work = stage.basis == Basis::StepAndToken && !metric.of_any_work;
     if of_other_work || change.delta.is_some() && change.judgement == Judgement::Unknown {
-        let because = comparison.because(stage_name);
-        let rest = if of_other_work && stage.is_some() { "; step and token do" } else { "" };
-        return unmeasured(format!("{name} does not compare: {because}{rest}"));
+        let rest = if of_other_work { "; step and token do" } else { "" };
+        return unmeasured(format!("{name} does not compare: {}{rest}", comparison.because(&stage.name)));
     }
-    let (base, head) = match (change.base, change.head) {
-        (Some(base), Some(head)) => (base, head),
-        (None, None) => return unmeasured(format!("{name} was measured on neither side")),
-        (None, _) => return unmeasured(format!("{name} was not measured on the base")),
-        _ => return unmeasured(format!("{name} was not measured on the head")),
+    let (Some(base), Some(head)) = (change.base, change.head) else {
+        let side = match (change.base, change.head) {
+            (None, None) => "measured on neither side",
+            (None, _) => "not measured on the base",
+            _ => "not measured on the head",
+        };
+        let because = match stage.basis {
+            Basis::StepAndToken => {
+                format!(", and nothing else compares: {}", comparison.because(&stage.name))
+            }
+            _ => String::new(),
+        };
+        return unmeasured(format!("{name} was {side}{because}"));
     };
-    let worse = if metric.better() == Better::Higher { base - head } else { head - base };
-    let worse_pct = match base {
-        0.0 => (worse == 0.0).then_some(0.0),
-        base => Some(100.0 * worse / base.abs()),
-    };
+    let worse = metric.kind.worse(base, head);
+    let worse_pct = change.delta_pct.map(|pct| metric.kind.worse(0.0, pct));
     let is_over = match gate.limit {
         // From nothing to something is over any share of nothing.
         Limit::Percent(limit) => worse_pct.map_or(worse > 0.0, |pct| pct > limit),
@@ -274,7 +229,7 @@ mod tests {
         assert_eq!(read("wall=3%"), (None, Some("wall"), Limit::Percent(3.0)));
         assert_eq!(read("decode.wall=2.5%"), (stage("decode"), Some("wall"), Limit::Percent(2.5)));
         assert_eq!(read("kernel_ns=1ms"), (None, Some("kernel"), Limit::Ns(1e6)));
-        assert_eq!(read("a.b.idle.launch=50us"), (stage("a.b"), Some("idle_launch"), Limit::Ns(5e4)));
+        assert_eq!(read("a.b.idle_launch=50us"), (stage("a.b"), Some("idle_launch"), Limit::Ns(5e4)));
         assert_eq!(read("decode.mfu_pct=1%"), (stage("decode"), Some("mfu"), Limit::Percent(1.0)));
         for text in ["5%", "decode=3%", "wall=2ms", "total.kernel=50us", "decode.launches_per_step=0%"] {
             assert_eq!(gate(text).text, text);

@@ -1,6 +1,7 @@
 //! The noise of a number, estimated from the runs themselves.
 
 use super::comparison::{Change, Judgement, Outlier, SideName};
+use super::stage::{Kind, StageSide};
 use crate::result::{Kernel, Stage};
 use crate::timeline::sample_deviation;
 use roofgap_base::stats::{Confidence, interpolate, median_f64, student_t};
@@ -19,10 +20,10 @@ pub fn share(value: f64, pct: f64) -> f64 {
     value.abs() * pct / 100.0
 }
 
-/// The noise of the steps of a stage.
+/// The noise of the wall time of one instance.
 #[derive(Debug, Default, PartialEq)]
-pub struct StepNoise {
-    /// Noise of the sum of the steps of one instance, ns.
+pub struct WallNoise {
+    /// Noise, ns.
     pub ns: f64,
     /// Source of the noise.
     pub how: String,
@@ -30,27 +31,44 @@ pub struct StepNoise {
     pub outliers: Vec<Outlier>,
 }
 
-impl StepNoise {
-    fn outliers_of(&self, side: SideName) -> impl Iterator<Item = &Outlier> {
-        self.outliers.iter().filter(move |outlier| outlier.side == side)
-    }
-
-    /// Returns the share of the time of a stage that its outliers add, 0 to 1.
-    pub fn share(&self, side: SideName, stage: &Stage) -> f64 {
-        let excess: f64 = self.outliers_of(side).map(|outlier| outlier.excess_ns as f64).sum();
-        (excess / stage.elapsed_ns().max(1) as f64).clamp(0.0, 1.0)
-    }
-
-    /// Returns the mean time of the steps of a stage that are no outliers, ns.
-    pub fn mean_ns(&self, side: SideName, stage: &Stage) -> Option<f64> {
-        let steps = stage.steps.as_ref()?;
-        let outliers: Vec<f64> = self.outliers_of(side).map(|outlier| outlier.ns as f64).collect();
-        let kept = steps.each_ns.len().saturating_sub(outliers.len()) as f64;
-        if outliers.is_empty() || kept == 0.0 {
-            return Some(steps.mean_ns as f64);
+impl WallNoise {
+    /// Estimates it from steps and repeats; it is assumed where there are neither.
+    pub fn of(base: StageSide<'_>, head: StageSide<'_>) -> Self {
+        let wall = base.one(base.stage.wall_ns);
+        let mut found = of_steps(base.stage, head.stage).unwrap_or_default();
+        if let Some(noise) = of_repeats(base.repeats, head.repeats) {
+            // Repeats are timed unwatched: their relative spread is taken over.
+            let mean = base.repeats.iter().sum::<i64>() as f64 / base.repeats.len() as f64;
+            let ns = wall * noise / mean.max(1.0);
+            if found.how.is_empty() || ns > found.ns {
+                found.ns = ns;
+                found.how = format!("{} and {} unwatched repeats", base.repeats.len(), head.repeats.len());
+            }
         }
-        let all: f64 = steps.each_ns.iter().map(|ns| *ns as f64).sum();
-        Some(((all - outliers.iter().sum::<f64>()) / kept).round())
+        let least = share(wall, WALL_PCT);
+        if found.how.is_empty() {
+            found.ns = share(wall, UNMEASURED_PCT);
+            found.how =
+                format!("not measured (neither steps nor repeats on both sides): {UNMEASURED_PCT} % assumed");
+        } else if found.ns < least {
+            found.ns = least;
+            found.how += &format!("; at least {WALL_PCT} %");
+        }
+        found
+    }
+
+    /// Returns the share of the time of a stage that its outliers add, 0 to 1, and the mean time of its other steps, ns.
+    pub fn without_outliers(&self, side: SideName, stage: &Stage) -> (f64, Option<f64>) {
+        let own = || self.outliers.iter().filter(|outlier| outlier.side == side);
+        let excess: i64 = own().map(|outlier| outlier.excess_ns).sum();
+        let share = excess as f64 / stage.elapsed_ns().max(1) as f64;
+        let mean = stage.steps.as_ref().map(|steps| {
+            let all = steps.each_ns.len().max(1);
+            let others =
+                steps.mean_ns as f64 * all as f64 - own().map(|outlier| outlier.ns as f64).sum::<f64>();
+            (others / all.saturating_sub(own().count()).max(1) as f64).round()
+        });
+        (share.clamp(0.0, 1.0), mean)
     }
 }
 
@@ -58,37 +76,35 @@ impl StepNoise {
 ///
 /// Steps in the same place are held against one another, so that what all runs share (a longer first step, a growing cache)
 /// does not count. A step far from all others is an outlier: it says nothing about the noise of the others.
-pub fn of_steps(base: &Stage, head: &Stage) -> Option<StepNoise> {
+pub fn of_steps(base: &Stage, head: &Stage) -> Option<WallNoise> {
     let (b, h) = (base.steps.as_ref()?, head.steps.as_ref()?);
-    if b.each_ns.len() < 3 || h.each_ns.len() < 3 {
+    let pairs: Vec<(i64, i64)> = b.each_ns.iter().copied().zip(h.each_ns.iter().copied()).collect();
+    if pairs.len() < 3 {
         return None;
     }
-    let outlier = |side, &(at, excess): &(usize, f64)| {
-        let each = if side == SideName::Base { &b.each_ns } else { &h.each_ns };
-        let ns = each.get(at).copied().unwrap_or_default();
-        Outlier { side, step: at as u64 + 1, ns, excess_ns: excess.abs().round() as i64 }
-    };
-    let of_sum = |spread: &Spread, stage: &Stage, n: usize| {
-        spread.deviation * (n as f64).sqrt() / stage.instances.max(1) as f64
-    };
-    let (kept, sum, how, outliers) = if b.each_ns.len() == h.each_ns.len() && base.instances == head.instances
+    let mut offsets: Vec<f64> = pairs.iter().map(|(b, h)| h.saturating_sub(*b) as f64).collect();
+    let middle = median_f64(&mut offsets.clone()).unwrap_or(0.0);
+    offsets.iter_mut().for_each(|off| *off -= middle);
+    let mut distances: Vec<f64> = offsets.iter().map(|off| off.abs()).collect();
+    // The factor makes it the standard deviation of a normal distribution.
+    let far = FAR * 1.4826 * median_f64(&mut distances).unwrap_or(0.0);
+    let far = far.max(LEAST_OUTLIER * (b.p50_ns as f64).abs());
+    let mut outliers = Vec::new();
+    for ((&(base_ns, head_ns), off), step) in
+        pairs.iter().zip(&offsets).zip(1..).filter(|row| row.0.1.abs() > far)
     {
-        let pairs = b.each_ns.iter().zip(&h.each_ns);
-        let spread = Spread::of(pairs.map(|(b, h)| h.saturating_sub(*b) as f64), b.p50_ns as f64);
-        let how = format!("the differences of {} steps in the same place", spread.kept);
-        let side = |excess: f64| if excess > 0.0 { SideName::Head } else { SideName::Base };
-        let outliers = spread.outliers.iter().map(|found| outlier(side(found.1), found)).collect();
-        (spread.kept, of_sum(&spread, base, b.each_ns.len()), how, outliers)
+        let (side, ns) = if *off > 0.0 { (SideName::Head, head_ns) } else { (SideName::Base, base_ns) };
+        outliers.push(Outlier { side, step, ns, excess_ns: off.abs().round() as i64 });
+    }
+    if outliers.len() * STEPS_PER_OUTLIER > pairs.len() {
+        outliers.clear();
     } else {
-        let [of_base, of_head] =
-            [b, h].map(|steps| Spread::of(steps.each_ns.iter().map(|ns| *ns as f64), steps.p50_ns as f64));
-        let sum = of_sum(&of_base, base, b.each_ns.len()).hypot(of_sum(&of_head, head, h.each_ns.len()));
-        let how = format!("the spread of {} and {} steps", of_base.kept, of_head.kept);
-        let base_outliers = of_base.outliers.iter().map(|found| outlier(SideName::Base, found));
-        let head_outliers = of_head.outliers.iter().map(|found| outlier(SideName::Head, found));
-        (of_base.kept.min(of_head.kept), sum, how, base_outliers.chain(head_outliers).collect())
-    };
-    Some(StepNoise { ns: student_t(kept - 1, Confidence::Pct99) * sum, how, outliers })
+        offsets.retain(|off| off.abs() <= far);
+    }
+    let of_sum = sample_deviation(&offsets)? * (b.each_ns.len() as f64).sqrt() / base.instances.max(1) as f64;
+    let ns = student_t(offsets.len() - 1, Confidence::Pct99) * of_sum;
+    let how = format!("the differences of {} steps in the same place", offsets.len());
+    Some(WallNoise { ns, how, outliers })
 }
 
 /// Robust standard deviations from the median beyond which a value is an outlier.
@@ -97,39 +113,8 @@ const FAR: f64 = 6.0;
 /// Share of a usual step by which an outlier is off at least.
 const LEAST_OUTLIER: f64 = 0.2;
 
-/// Values for each outlier: more of them are a part of the distribution.
-const VALUES_PER_OUTLIER: usize = 5;
-
-/// The spread of values without their outliers.
-struct Spread {
-    /// Standard deviation of a sample.
-    deviation: f64,
-    /// Number of values that are no outliers, at least 2.
-    kept: usize,
-    /// Place and distance from the median of each outlier.
-    outliers: Vec<(usize, f64)>,
-}
-
-impl Spread {
-    /// Measures at least two values; `usual` is the time of a usual step.
-    fn of(values: impl Iterator<Item = f64>, usual: f64) -> Self {
-        let values: Vec<f64> = values.collect();
-        let middle = median_f64(&mut values.clone()).unwrap_or(0.0);
-        let offsets: Vec<f64> = values.iter().map(|value| value - middle).collect();
-        let mut distances: Vec<f64> = offsets.iter().map(|off| off.abs()).collect();
-        // The factor makes it the standard deviation of a normal distribution.
-        let far = FAR * 1.4826 * median_f64(&mut distances).unwrap_or(0.0);
-        let far = far.max(LEAST_OUTLIER * usual.abs());
-        let mut outliers: Vec<(usize, f64)> =
-            offsets.iter().copied().enumerate().filter(|(_, off)| off.abs() > far).collect();
-        if outliers.len() * VALUES_PER_OUTLIER > values.len() {
-            outliers.clear();
-        }
-        let is_kept = |off: &f64| outliers.is_empty() || off.abs() <= far;
-        let kept: Vec<f64> = offsets.iter().copied().filter(is_kept).collect();
-        Self { deviation: sample_deviation(&kept).unwrap_or(0.0), kept: kept.len(), outliers }
-    }
-}
+/// Steps for each outlier: more of them are a part of the distribution.
+const STEPS_PER_OUTLIER: usize = 5;
 
 /// Noise of the difference of two means of repeats. `None` with fewer than two repeats on a side.
 pub fn of_repeats(base: &[i64], head: &[i64]) -> Option<f64> {
@@ -173,69 +158,38 @@ const EXPECTED_RANGE: [(f64, f64); 10] = [
     (1_000_000.0, 9.8),
 ];
 
-/// The part of the time of each side that outlier steps add, 0 to 1: base, then head.
-pub type Odd = [f64; 2];
-
-/// The direction that is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
-    /// Less is better.
-    Lower,
-    /// More is better.
-    Higher,
-}
-
-/// A number on both sides with its noise.
-pub fn change(base: Option<f64>, head: Option<f64>, noise: f64, better: Better, odd: Odd) -> Change {
+/// A number on both sides with its noise. `odd` is the part of the time of each side that outlier steps add, 0 to 1.
+pub fn change(kind: Kind, [base, head]: [Option<f64>; 2], noise: f64, odd: [f64; 2]) -> Change {
     let (Some(b), Some(h)) = (base, head) else {
         return Change { base, head, ..Change::default() };
     };
-    // Without its outliers a time is shorter, and a rate higher.
-    let steady = |value: f64, odd: f64| match better {
-        Better::Lower => value * (1.0 - odd),
-        Better::Higher => value / (1.0 - odd).max(f64::EPSILON),
+    let judge = |b: f64, h: f64, noise: f64| match kind.worse(b, h) {
+        worse if worse.abs() <= noise => Judgement::Same,
+        worse if worse < 0.0 => Judgement::Better,
+        _ => Judgement::Worse,
     };
-    let delta = h - b;
-    let raw = judge(delta, noise, better);
-    let judgement = match is_doubled(b, h) {
-        true => judge(delta, 0.0, better),
-        false if raw == Judgement::Same => raw,
-        false if judge(steady(h, odd[1]) - steady(b, odd[0]), noise, better) == raw => raw,
-        false => Judgement::Unclear,
+    // Without its outliers a time is shorter, and a rate higher.
+    let steady = |value: f64, odd: f64| match kind {
+        Kind::Rate => value / (1.0 - odd).max(f64::EPSILON),
+        _ => value * (1.0 - odd),
+    };
+    let judgement = match judge(b, h, noise) {
+        // A part of a time that doubled within the noise of the whole.
+        Judgement::Same if kind == Kind::IdleTime && is_doubled(b, h) => Judgement::Unclear,
+        _ if is_doubled(b, h) => judge(b, h, 0.0),
+        Judgement::Same => Judgement::Same,
+        real if judge(steady(b, odd[0]), steady(h, odd[1]), noise) == real => real,
+        _ => Judgement::Unclear,
     };
     // A change in percent of nothing is not known.
-    let delta_pct = (b != 0.0).then(|| 100.0 * delta / b.abs());
-    Change { base, head, delta: Some(delta), delta_pct, noise: Some(noise), judgement }
-}
-
-/// A time on both sides with its noise.
-pub fn time(base: Option<f64>, head: Option<f64>, noise: f64, odd: Odd) -> Change {
-    change(base, head, noise.ceil(), Better::Lower, odd)
-}
-
-/// A part of a time, in which a change within the noise of the whole is unclear where it is beyond a factor of two.
-pub fn part(base: Option<f64>, head: Option<f64>, noise: f64) -> Change {
-    let mut part = time(base, head, noise, Odd::default());
-    if part.judgement != Judgement::Same && part.delta.is_some_and(|delta| delta.abs() <= noise.ceil()) {
-        part.judgement = Judgement::Unclear;
-    }
-    part
+    let delta_pct = (b != 0.0).then(|| 100.0 * (h - b) / b.abs());
+    Change { base, head, delta: Some(h - b), delta_pct, noise: Some(noise), judgement }
 }
 
 /// Tells whether one number is at least twice the other, so that they are not the same in any noise.
 pub fn is_doubled(a: f64, b: f64) -> bool {
     let (a, b) = (a.abs(), b.abs());
     a != b && a.max(b) >= 2.0 * a.min(b)
-}
-
-fn judge(delta: f64, noise: f64, better: Better) -> Judgement {
-    if delta.abs() <= noise {
-        Judgement::Same
-    } else if (delta < 0.0) == (better == Better::Lower) {
-        Judgement::Better
-    } else {
-        Judgement::Worse
-    }
 }
 
 #[cfg(test)]
@@ -262,7 +216,7 @@ mod tests {
         let base = [1000, 1003, 998, 1001, 1002, 999, 1000, 1001];
         let mut head = base;
         head[3] += 40_000;
-        let StepNoise { ns, outliers, .. } = of_steps(&stage(&base), &stage(&head)).unwrap();
+        let WallNoise { ns, outliers, .. } = of_steps(&stage(&base), &stage(&head)).unwrap();
         assert!(ns < 20.0, "{ns}");
         assert_eq!(outliers, [Outlier { side: SideName::Head, step: 4, ns: 41_001, excess_ns: 40_000 }]);
         // The other way round it is a step of the base, and with another number of steps too.
@@ -278,36 +232,36 @@ mod tests {
         let base = [1000, 1003, 998, 1001, 1002, 999, 1000, 1001];
         let mut head = base;
         (head[3], head[6]) = (1900, 1900);
-        let StepNoise { ns, outliers, .. } = of_steps(&stage(&base), &stage(&head)).unwrap();
+        let WallNoise { ns, outliers, .. } = of_steps(&stage(&base), &stage(&head)).unwrap();
         assert!(ns > 1800.0 && outliers.is_empty(), "{ns} {outliers:?}");
     }
 
     #[test]
     fn twice_as_long_is_never_the_same() {
-        let judged = |base, head| time(Some(base), Some(head), 1e9, Odd::default()).judgement;
+        let judged = |base, head| change(Kind::Wall, [Some(base), Some(head)], 1e9, [0.0; 2]).judgement;
         assert_eq!(judged(100.0, 199.0), Judgement::Same);
         assert_eq!((judged(100.0, 200.0), judged(200.0, 100.0)), (Judgement::Worse, Judgement::Better));
         assert_eq!(judged(0.0, 0.0), Judgement::Same);
-        let idle = |base, head| part(Some(base), Some(head), 1e9).judgement;
+        let idle = |base, head| change(Kind::IdleTime, [Some(base), Some(head)], 1e9, [0.0; 2]).judgement;
         assert_eq!((idle(1.0, 3.0), idle(100.0, 120.0)), (Judgement::Unclear, Judgement::Same));
-        let rate = change(Some(1.0), Some(3.0), 10.0, Better::Higher, Odd::default());
+        let rate = change(Kind::Rate, [Some(1.0), Some(3.0)], 10.0, [0.0; 2]);
         assert_eq!(rate.judgement, Judgement::Better);
     }
 
     #[test]
     fn a_change_by_outliers_alone_is_unclear() {
-        let judged = |head, odd| time(Some(1000.0), Some(head), 20.0, odd).judgement;
+        let judged = |head, odd| change(Kind::Wall, [Some(1000.0), Some(head)], 20.0, odd).judgement;
         assert_eq!(judged(1400.0, [0.0, 0.28]), Judgement::Unclear);
         assert_eq!(judged(1400.0, [0.0, 0.1]), Judgement::Worse);
         assert_eq!(judged(4000.0, [0.0, 0.75]), Judgement::Worse, "beyond a factor of two it counts");
     }
 
     #[test]
-    fn runs_of_other_lengths_compare_by_their_spread() {
-        let StepNoise { ns, how, .. } =
-            of_steps(&stage(&[100, 110, 90, 100]), &stage(&[100, 110, 90, 100, 100])).unwrap();
+    fn runs_of_other_lengths_compare_the_steps_that_both_have() {
+        let WallNoise { ns, how, .. } =
+            of_steps(&stage(&[100, 110, 90, 100]), &stage(&[110, 100, 100, 90, 100])).unwrap();
         assert!(ns > 50.0 && ns < 250.0, "{ns}");
-        assert!(how.contains("4 and 5 steps"), "{how}");
+        assert!(how.contains("4 steps"), "{how}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 use super::*;
 use crate::names::Family;
 use crate::result::*;
+use roofgap_base::exit::Exit;
 
 fn kernel(name: &str, total_ns: i64, calls: u64) -> Kernel {
     let mean_ns = total_ns / calls as i64;
@@ -54,9 +55,8 @@ fn analysis() -> Analysis {
 /// Tells whether any change is beyond the noise.
 fn has_changed(stage: &StageChange) -> bool {
     let is_real = |judgement| matches!(judgement, Judgement::Better | Judgement::Worse);
-    let of_kernel = |status| !matches!(status, KernelStatus::Same | KernelStatus::InGraph);
     stage.numbers.values().any(|change| is_real(change.judgement))
-        || stage.kernels.iter().any(|kernel| of_kernel(kernel.status))
+        || stage.kernels.iter().any(|kernel| kernel.status != KernelStatus::Same)
 }
 
 fn run(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
@@ -65,8 +65,7 @@ fn run(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
     let gates = if gates.is_empty() { Vec::new() } else { Gate::parse_list(gates).unwrap() };
     let comparison = compare(side(base), side(head), &gates);
     for stage in &comparison.stages {
-        let sum: i64 = stage.explanation.parts.iter().map(|part| part.delta_ns).sum();
-        assert_eq!(sum, stage.explanation.wall_delta_ns);
+        let sum: i64 = stage.parts.iter().map(|part| part.delta_ns).sum();
         assert_eq!(Some(sum as f64), stage.number("wall_ns").delta);
     }
     let json = serde_json::to_string(&comparison).unwrap();
@@ -95,8 +94,8 @@ fn a_run_and_itself_are_the_same() {
     let comparison = run(&analysis(), &analysis(), "0%,decode.wall=0ns,launches_per_step=0%");
     assert!(comparison.differences.is_empty());
     assert!(!has_changed(&comparison.stages[0]));
-    assert!(comparison.stages[0].explanation.parts.is_empty());
-    assert_eq!(comparison.verdict(), GateVerdict::Held);
+    assert!(comparison.stages[0].parts.is_empty());
+    assert_eq!(comparison.verdict(), Exit::Done);
 }
 
 #[test]
@@ -140,10 +139,10 @@ fn instances_do_not_count_twice() {
     let what: Vec<&str> = comparison.differences.iter().map(|d| d.what.as_str()).collect();
     assert_eq!(what, ["decode.instances"]);
     assert_eq!(comparison.basis, Basis::Instance);
-    assert_eq!(comparison.verdict(), GateVerdict::Held);
+    assert_eq!(comparison.verdict(), Exit::Done);
     // The whole trace is twice as long.
     let total = run(&analysis(), &head, "total.kernel=1%");
-    assert_eq!(total.verdict(), GateVerdict::NotMeasured);
+    assert_eq!(total.verdict(), Exit::Partial);
 }
 
 /// The same decode with twice the tokens of a step, a tenth slower.
@@ -167,8 +166,7 @@ fn different_tokens_compare_by_step_and_token() {
     let (base, head) = more_tokens();
     let comparison = run(&base, &head, "5%,decode.wall=5%");
     assert_eq!(comparison.basis, Basis::StepAndToken);
-    let what: Vec<&str> = comparison.not_whole_because().iter().map(|d| d.what.as_str()).collect();
-    assert_eq!(what, ["decode.tokens"]);
+    assert_eq!(comparison.because(TOTAL), "different decode.tokens");
     let stage = &comparison.stages[0];
     assert_eq!(stage.number("wall_ns").judgement, Judgement::Unknown);
     assert_eq!(stage.number("step_ns").judgement, Judgement::Worse);
@@ -181,9 +179,9 @@ fn different_tokens_compare_by_step_and_token() {
     );
     assert!(comparison.gates[2].why.contains("different decode.tokens"), "{:?}", comparison.gates);
     let wall = run(&base, &head, "wall=5%");
-    assert_eq!(wall.verdict(), GateVerdict::NotMeasured);
+    assert_eq!(wall.verdict(), Exit::Partial);
     let token = run(&base, &head, "decode.token=5%");
-    assert_eq!(token.verdict(), GateVerdict::Held);
+    assert_eq!(token.verdict(), Exit::Done);
 }
 
 #[test]
@@ -200,9 +198,9 @@ fn selections_of_ncu_do_not_compare_as_a_whole() {
     };
     let comparison = run(&side(4), &side(8), "5%");
     assert_eq!(comparison.basis, Basis::Instance);
-    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    assert_eq!(comparison.verdict(), Exit::Partial);
     let same = run(&side(4), &side(4), "5%");
-    assert_eq!((same.basis, same.verdict()), (Basis::Whole, GateVerdict::Held));
+    assert_eq!((same.basis, same.verdict()), (Basis::Whole, Exit::Done));
 }
 
 #[test]
@@ -213,12 +211,12 @@ fn another_model_without_steps_cannot_be_judged() {
     head.workload.as_mut().unwrap().model = Some("n".into());
     let comparison = run(&base, &head, "5%");
     assert_eq!(comparison.basis, Basis::StepAndToken);
-    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    assert_eq!(comparison.verdict(), Exit::Partial);
     assert!(comparison.gates[0].why.contains("different model"), "{:?}", comparison.gates);
     // A model that only one side names is not known to differ.
     head.workload = None;
     let unknown = run(&base, &head, "5%");
-    assert_eq!((unknown.basis, unknown.verdict()), (Basis::Whole, GateVerdict::Held));
+    assert_eq!((unknown.basis, unknown.verdict()), (Basis::Whole, Exit::Done));
 }
 
 #[test]
@@ -234,7 +232,7 @@ fn a_slower_kernel_behind_idle_time_breaks_the_gate() {
     assert_eq!(stage.number("wall_ns").judgement, Judgement::Same);
     assert_eq!(stage.number("busy_ns").judgement, Judgement::Worse);
     assert_eq!(stage.kernels[0].status, KernelStatus::Slower);
-    assert_eq!(stage.explanation.parts.len(), 2, "{:?}", stage.explanation);
+    assert_eq!(stage.parts.len(), 2, "{:?}", stage.parts);
     let broken: Vec<&str> = comparison
         .gates
         .iter()
@@ -242,7 +240,7 @@ fn a_slower_kernel_behind_idle_time_breaks_the_gate() {
         .map(|gate| gate.metric.as_str())
         .collect();
     assert_eq!(broken, ["busy", "kernel"]);
-    assert_eq!(comparison.verdict(), GateVerdict::Broken);
+    assert_eq!(comparison.verdict(), Exit::GateBroken);
 }
 
 #[test]
@@ -256,7 +254,7 @@ fn a_change_inside_the_noise_breaks_nothing() {
     let comparison = run(&base, &head, "decode.wall=5%");
     assert_eq!(comparison.stages[0].number("wall_ns").judgement, Judgement::Same);
     assert_eq!(comparison.gates[0].outcome, GateOutcome::WithinNoise);
-    assert_eq!(comparison.verdict(), GateVerdict::Held);
+    assert_eq!(comparison.verdict(), Exit::Done);
 }
 
 /// The steps of decode, with those of the head as given.
@@ -283,7 +281,7 @@ fn one_long_step_is_worse_and_named() {
         panic!("{:?}", stage.outliers);
     };
     assert!((7_999_000..8_001_000).contains(&excess_ns));
-    assert_eq!(comparison.verdict(), GateVerdict::Broken);
+    assert_eq!(comparison.verdict(), Exit::GateBroken);
 }
 
 #[test]
@@ -313,14 +311,12 @@ fn kernels_of_graphs_that_one_side_recorded_whole_do_not_compare() {
     let comparison = run(&base, &head, "decode.kernel=5%");
     let difference = &comparison.differences[0];
     assert_eq!(difference.what, "graphs");
-    assert!(difference.is_fundamental());
     let stage = &comparison.stages[0];
-    let status = |name: &str| stage.kernels.iter().find(|kernel| kernel.short_name == name).unwrap().status;
-    assert_eq!((status("gemm_64x8"), status("sort_up")), (KernelStatus::InGraph, KernelStatus::Same));
+    assert!(stage.kernels.is_empty());
     assert_eq!(stage.number("kernel_ns").judgement, Judgement::Unknown);
     assert!(!has_changed(stage));
-    assert!(stage.explanation.parts.is_empty(), "all GPU work took as long: {:?}", stage.explanation);
-    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    assert!(stage.parts.is_empty(), "all GPU work took as long: {:?}", stage.parts);
+    assert_eq!(comparison.verdict(), Exit::Partial);
     assert!(comparison.gates[0].why.ends_with("different graphs"), "{:?}", comparison.gates);
 }
 
@@ -336,11 +332,11 @@ fn wall_times_of_different_recordings_compare_beyond_a_factor_of_two() {
     };
     let judged = |slower| {
         let comparison = run(&side("nsys-sqlite", 10), &side("kineto", slower), "decode.wall=5%");
-        assert!(comparison.differences.iter().any(|d| d.what == "timeline" && d.is_fundamental()));
+        assert!(comparison.differences.iter().any(|d| d.what == "timeline"));
         (comparison.stages[0].number("wall_ns").judgement, comparison.verdict())
     };
-    assert_eq!(judged(13), (Judgement::Unknown, GateVerdict::NotMeasured));
-    assert_eq!(judged(30), (Judgement::Worse, GateVerdict::Broken));
+    assert_eq!(judged(13), (Judgement::Unknown, Exit::Partial));
+    assert_eq!(judged(30), (Judgement::Worse, Exit::GateBroken));
     // Options of one profiler make a difference too.
     let (plain, mut stacks) = (side("kineto", 10), side("kineto", 13));
     stacks.losses = vec![LossInfo { id: "profiler_with_stack".into(), ..LossInfo::default() }];
@@ -360,7 +356,7 @@ fn a_gpu_and_a_cpu_do_not_compare() {
         assert_eq!(comparison.basis, Basis::Nothing);
         let judgements = METRICS.iter().map(|metric| metric.of(&comparison.stages[0].numbers).judgement);
         assert!(judgements.into_iter().all(|judgement| judgement == Judgement::Unknown));
-        assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+        assert_eq!(comparison.verdict(), Exit::Partial);
     }
     // A capture without GPU work does not say where it ran.
     let mut unknown = cpu.clone();
@@ -381,7 +377,7 @@ fn captures_with_few_common_kernels_may_be_different_models() {
         side
     };
     let few = |base: &Analysis, head: &Analysis| {
-        run(base, head, "").differences.iter().any(|d| d.what == "common kernels" && d.is_fundamental())
+        run(base, head, "").differences.iter().any(|d| d.what == "common kernels")
     };
     let (base, mut other) = (side(["gemm_tn", "sort_up"]), side(["softmax_forward", "sort_up"]));
     other.kernels[0].family = Family::Softmax;
@@ -396,15 +392,8 @@ fn captures_with_few_common_kernels_may_be_different_models() {
     let comparison = run(&base_trace, &other_trace, "5%");
     assert_eq!(comparison.stages[0].basis, Basis::Nothing);
     assert_eq!(comparison.stages[0].number("wall_ns").judgement, Judgement::Unknown);
-    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    assert_eq!(comparison.verdict(), Exit::Partial);
     assert!(!few(&base, &side(["gemm_tn", "fill"])));
-    // Another number of layers, in as many steps.
-    let [shallow, deep] = [10, 14].map(|calls| {
-        let mut side = side(["gemm_tn", "sort_up"]);
-        side.kernels[0].calls = calls;
-        side
-    });
-    assert!(few(&shallow, &deep) && !few(&shallow, &shallow));
     // The model is known to be the same.
     let model = || Some(WorkloadInfo { model: Some("m".into()), ..WorkloadInfo::default() });
     let mut named = base;
@@ -445,12 +434,12 @@ fn a_gate_that_cannot_be_judged_says_so() {
     head.stages.clear();
     let comparison = run(&analysis(), &head, "5%");
     assert_eq!(comparison.stages_gone, ["decode"]);
-    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    assert_eq!(comparison.verdict(), Exit::Partial);
     let unknown = run(&analysis(), &analysis(), "prefil.wall=5%,decode.mfu=1%");
-    assert_eq!(unknown.verdict(), GateVerdict::NotMeasured);
+    assert_eq!(unknown.verdict(), Exit::Partial);
     assert!(unknown.gates[0].why.contains("both have: decode"), "{:?}", unknown.gates);
     let none = run(&Analysis::default(), &Analysis::default(), "5%,wall=5%");
-    assert_eq!(none.verdict(), GateVerdict::NotMeasured);
+    assert_eq!(none.verdict(), Exit::Partial);
 }
 
 #[test]
@@ -467,10 +456,10 @@ fn a_stage_without_a_gpu_is_explained_by_its_parts() {
         ..Analysis::default()
     };
     let comparison = run(&side(1000, 500), &side(1400, 505), "prefill=5%");
-    let parts = &comparison.stages[0].explanation.parts;
+    let parts = &comparison.stages[0].parts;
     assert_eq!((parts[0].name.as_str(), parts[0].delta_ns), ("sam", 400));
-    assert_eq!((parts[1].kind, parts[1].delta_ns), (PartKind::Rest, 5));
-    assert_eq!(comparison.verdict(), GateVerdict::Broken);
+    assert_eq!((parts[1].name.as_str(), parts[1].delta_ns), ("the rest", 5));
+    assert_eq!(comparison.verdict(), Exit::GateBroken);
 }
 
 #[test]
@@ -484,7 +473,7 @@ fn unwatched_repeats_are_a_number_of_their_own() {
     let gates = ["decode.unwatched=10%".parse().unwrap()];
     let side = |facts| Side { analysis: &analysis, facts };
     let comparison = compare(side(&base), side(&head), &gates);
-    assert_eq!(comparison.verdict(), GateVerdict::Broken);
+    assert_eq!(comparison.verdict(), Exit::GateBroken);
     assert_eq!(comparison.stages[0].number("unwatched_ns").delta, Some(20.0));
 }
 
@@ -515,7 +504,7 @@ fn kernels_that_were_not_measured_are_not_gone() {
     (stage.kernel_ns, stage.busy_ns, stage.idle) = (None, None, None);
     stage.kernels.clear();
     for comparison in [run(&base, &head, "5%"), run(&head, &base, "5%")] {
-        assert!(comparison.kernels.is_empty());
+        assert!(comparison.total.kernels.is_empty());
         assert!(comparison.stages[0].kernels.is_empty());
         assert!(!has_changed(&comparison.stages[0]));
     }
@@ -544,8 +533,8 @@ fn traces_of_different_work_do_not_compare_as_a_whole() {
     ]);
     let comparison = run(&warm, &once(), "total.kernel=5%");
     assert_eq!(comparison.basis, Basis::Instance);
-    assert_eq!(comparison.totals["kernel_ns"].judgement, Judgement::Unknown);
-    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    assert_eq!(comparison.total.number("kernel_ns").judgement, Judgement::Unknown);
+    assert_eq!(comparison.verdict(), Exit::Partial);
     let difference = &comparison.differences[0];
     assert_eq!(difference.what, "launches");
     assert_eq!((difference.base.as_deref(), difference.head.as_deref()), (Some("175"), Some("72")));
@@ -553,48 +542,5 @@ fn traces_of_different_work_do_not_compare_as_a_whole() {
     let fused = side(vec![kernel("gemm", 80_000, 64), kernel("fused", 4_000, 1)]);
     let comparison = run(&once(), &fused, "total.kernel=5%");
     assert_eq!(comparison.basis, Basis::Whole);
-    assert_eq!(comparison.totals["kernel_ns"].judgement, Judgement::Better);
-}
-
-#[test]
-fn functions_that_keep_the_gpu_idle_for_longer_are_named() {
-    let with = |rows: &[(&str, u32, i64)], steps: u64| {
-        let mut own = analysis();
-        let stage = &mut own.stages[0];
-        stage.steps.as_mut().unwrap().count = steps;
-        stage.host_idle = Some(HostIdle::default());
-        stage.host = rows
-            .iter()
-            .map(|(function, line, ns)| HostFunction {
-                function: (*function).to_owned(),
-                file: Some("app.py".to_owned()),
-                line: Some(*line),
-                self_ns: *ns,
-                part: None,
-                kind: HostKind::Python,
-                idle_ns: *ns,
-                device_wait_ns: 0,
-                samples: Some(9),
-                interval_ns: Some([ns - ns / 20, ns + ns / 20]),
-                mostly: None,
-            })
-            .collect();
-        own
-    };
-    let base = with(&[("sample", 3, 4_000), ("sample", 4, 4_000), ("log", 9, 8_000)], 8);
-    // Twice the steps; the lines of a function have moved.
-    let head = with(&[("sample", 13, 32_000), ("log", 19, 16_400), ("new", 30, 4_000)], 16);
-    let found = run(&base, &head, "");
-    let rows: Vec<_> = found.stages[0]
-        .functions
-        .iter()
-        .map(|own| (own.function.as_str(), own.idle_ns.delta, own.idle_ns.judgement))
-        .collect();
-    let expected = [
-        ("sample", Some(1_000.0), Judgement::Worse),
-        ("new", Some(250.0), Judgement::Worse),
-        ("log", Some(25.0), Judgement::Same),
-    ];
-    assert_eq!(rows, expected);
-    assert!(run(&analysis(), &head, "").stages[0].functions.is_empty(), "the base has no stacks");
+    assert_eq!(comparison.total.number("kernel_ns").judgement, Judgement::Better);
 }

@@ -2,6 +2,7 @@
 
 use roofgap_analyze::compare::*;
 use roofgap_analyze::{Analysis, Options, analyze};
+use roofgap_base::exit::Exit;
 use roofgap_trace::{Ns, OpKind, Trace};
 use std::path::PathBuf;
 
@@ -20,7 +21,7 @@ fn held(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
     let gates: Vec<Gate> = gates.split(',').filter(|g| !g.is_empty()).map(|g| g.parse().unwrap()).collect();
     let comparison = compare(side(base), side(head), &gates);
     for stage in &comparison.stages {
-        let sum: i64 = stage.explanation.parts.iter().map(|part| part.delta_ns).sum();
+        let sum: i64 = stage.parts.iter().map(|part| part.delta_ns).sum();
         assert_eq!(sum as f64, stage.number("wall_ns").delta.unwrap(), "{}", stage.name);
     }
     comparison
@@ -29,9 +30,8 @@ fn held(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
 /// Tells whether any change is beyond the noise.
 fn has_changed(stage: &StageChange) -> bool {
     let is_real = |judgement| matches!(judgement, Judgement::Better | Judgement::Worse);
-    let of_kernel = |status| !matches!(status, KernelStatus::Same | KernelStatus::InGraph);
     stage.numbers.values().any(|change| is_real(change.judgement))
-        || stage.kernels.iter().any(|kernel| of_kernel(kernel.status))
+        || stage.kernels.iter().any(|kernel| kernel.status != KernelStatus::Same)
 }
 
 fn decode_range(trace: &Trace) -> (Ns, Ns) {
@@ -83,14 +83,14 @@ fn slower_decode(trace: &Trace) -> Trace {
 fn a_capture_and_itself_are_the_same_under_any_gate() {
     let analysis = analysis(&read("dsocr2.sqlite.gz"));
     let comparison = held(&analysis, &analysis, "0%,0ns,total=0%,launches=0%,idle=0%,decode.step=0ns");
-    assert_eq!(comparison.verdict(), GateVerdict::Held);
+    assert_eq!(comparison.verdict(), Exit::Done);
     assert!(comparison.differences.is_empty());
     assert!(comparison.stages.len() >= 2);
     for stage in &comparison.stages {
         assert!(!has_changed(stage), "{}", stage.name);
-        assert!(stage.explanation.parts.is_empty());
+        assert!(stage.parts.is_empty());
     }
-    assert!(comparison.kernels.iter().all(|kernel| kernel.status == KernelStatus::Same));
+    assert!(comparison.total.kernels.iter().all(|kernel| kernel.status == KernelStatus::Same));
     assert!(comparison.gates.iter().all(|gate| gate.outcome == GateOutcome::Held));
 }
 
@@ -117,7 +117,7 @@ fn longer_decode_kernels_are_named_and_break_the_gate() {
     assert!(slower as f64 > 0.95 * all as f64, "{slower} of {all}");
     let allowed = [KernelStatus::Slower, KernelStatus::Same];
     assert!(decode.kernels.iter().all(|kernel| allowed.contains(&kernel.status)));
-    assert_eq!(comparison.verdict(), GateVerdict::Broken);
+    assert_eq!(comparison.verdict(), Exit::GateBroken);
     let broken: Vec<_> = comparison
         .gates
         .iter()
@@ -127,7 +127,7 @@ fn longer_decode_kernels_are_named_and_break_the_gate() {
     assert_eq!(broken, [Some("decode"); 2], "busy and kernel time; the wall time hides it");
     // The other way round it is an improvement, which breaks nothing.
     let better = held(&head, &base, "5%");
-    assert_eq!(better.verdict(), GateVerdict::Held);
+    assert_eq!(better.verdict(), Exit::Done);
     let decode = better.stages.iter().find(|stage| stage.name == "decode").unwrap();
     assert_eq!(decode.number("kernel_ns").judgement, Judgement::Better);
 }
@@ -155,8 +155,9 @@ fn captures_of_two_tools_agree_on_kernels() {
     let comparison = held(&analysis(&nsys), &analysis(&kineto), "");
     assert!(comparison.differences.iter().any(|difference| difference.what == "timeline"));
     // The framework's trace has no ranges of stages: what compares is the whole.
-    let of_head = comparison.kernels.iter().filter(|kernel| kernel.head.is_some());
-    let (named, other): (Vec<_>, Vec<_>) = of_head.partition(|kernel| kernel.matched_by == MatchedBy::Name);
+    let of_head = comparison.total.kernels.iter().filter(|kernel| kernel.head.is_some());
+    let (named, other): (Vec<_>, Vec<_>) =
+        of_head.partition(|kernel| kernel.base.is_some() && !kernel.renamed);
     assert!(named.len() > 9 * other.len(), "{} of {}", named.len(), named.len() + other.len());
     assert_eq!(comparison.stages_gone, ["prefill", "decode"]);
 }

@@ -46,12 +46,9 @@ pub fn answer(state: &State, request: &CompareRequest) -> Result<CompareAnswer, 
     let (base, head) = (side(&request.base)?, side(&request.head)?);
     let mut comparison = compare(base.as_side(), head.as_side(), &[]);
     let headline = headline(&comparison);
-    let kernel_count = comparison.kernels.len();
-    comparison.kernels = request.page.select(&comparison.kernels).to_vec();
+    let kernel_count = comparison.total.kernels.len();
+    comparison.total.kernels = request.page.select(&comparison.total.kernels).to_vec();
     comparison.differences.truncate(MOST);
     comparison.stages.truncate(MOST);
-    for stage in &mut comparison.stages {
-        stage.explanation.parts = request.page.select(&stage.explanation.parts).to_vec();
-    }
     Ok(CompareAnswer { headline, comparable: !comparison.is_incomparable(), kernel_count, comparison })
 }

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::{Bench, MODEL};
-use roofgap_analyze::compare::{GateVerdict, Side, compare};
+use roofgap_analyze::compare::{Side, compare};
+use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
 use roofgap_report::Screen;
@@ -17,7 +18,7 @@ fn defaults() -> (Overrides, Exporter) {
     (Overrides::default(), exporter)
 }
 
-fn gates(base: &OpenedSide, head: &OpenedSide, gate: &str) -> GateVerdict {
+fn gates(base: &OpenedSide, head: &OpenedSide, gate: &str) -> Exit {
     fn side(opened: &OpenedSide) -> Side<'_> {
         Side { analysis: &opened.analysis, facts: &opened.facts }
     }
@@ -59,9 +60,9 @@ fn a_run_is_listed_shown_and_compared() {
     let new = open_side(&base, "latest", &overrides, &exporter).unwrap();
     assert_eq!(old.facts.mode.as_deref(), Some("deep"));
     assert_eq!(old.facts.unwatched["decode"], [8_000_000]);
-    assert_eq!(gates(&old, &new, "5%"), GateVerdict::Broken);
-    assert_eq!(gates(&new, &old, "5%"), GateVerdict::Held);
-    assert_eq!(gates(&old, &old, "0%"), GateVerdict::Held);
+    assert_eq!(gates(&old, &new, "5%"), Exit::GateBroken);
+    assert_eq!(gates(&new, &old, "5%"), Exit::Done);
+    assert_eq!(gates(&old, &old, "0%"), Exit::Done);
 
     // Packed by hand, the program's own account is still read.
     let account = outcome.run_dir.join("baseline/workload.json");
@@ -83,7 +84,7 @@ fn captures_and_analyses_are_sides_too() {
     fs::write(written.join("metrics.json"), serde_json::to_vec(&side.analysis).unwrap()).unwrap();
     for path in [written.clone(), written.join("metrics.json")] {
         let again = open_side(base.path(), path.to_str().unwrap(), &overrides, &exporter).unwrap();
-        assert_eq!(gates(&side, &again, "0%"), GateVerdict::Held);
+        assert_eq!(gates(&side, &again, "0%"), Exit::Done);
     }
     fs::write(written.join("metrics.json"), r#"{"schema": "another"}"#).unwrap();
     let error = open_side(base.path(), written.to_str().unwrap(), &overrides, &exporter).unwrap_err();
@@ -122,5 +123,5 @@ fn a_watched_run_is_compressed_scrubbed_and_still_says_the_same() {
     assert!(after.analysis.kernels == before.analysis.kernels);
     assert!(after.analysis.counters == before.analysis.counters);
     assert!(!before.facts.unwatched.is_empty() && after.facts == before.facts);
-    assert_eq!(gates(&before, &after, "0%"), GateVerdict::Held);
+    assert_eq!(gates(&before, &after, "0%"), Exit::Done);
 }

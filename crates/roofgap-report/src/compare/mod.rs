@@ -1,7 +1,7 @@
 //! A comparison for a terminal, as Markdown that fits a pull request, and as one HTML page.
 //!
 //! - `view`: the sections that all forms render; every sentence is computed from the rows below it
-//! - `html`: the page, with the bars of base and head
+//! - `html`: the page
 
 mod html;
 mod view;
@@ -9,33 +9,21 @@ mod view;
 pub use html::{Shown, html};
 pub use view::headline;
 
-use crate::document::Section;
+use crate::document::{Block, Section};
 use crate::render::markdown::{self, escape, escape_long};
 use crate::render::text;
 use crate::text::TextOptions;
 use roofgap_analyze::compare::Comparison;
-use roofgap_base::text::without_controls;
 use std::fmt::Write;
-use view::Form;
 
 /// Renders a comparison as text.
 pub fn text(comparison: &Comparison, options: TextOptions) -> String {
-    let screen = options.screen;
-    let line = |text: &str| screen.wrapped(&without_controls(text), 2);
     let (base, head) = (&comparison.base.title, &comparison.head.title);
-    let mut lines: Vec<String> = Vec::new();
-    lines.extend(view::alarm(comparison).map(|alarm| screen.bold(&line(&alarm))));
-    lines.push(line(&format!("base {base}, head {head}")));
-    let conclusion = screen.bold(&line(&view::conclusion(comparison)));
-    lines.push(screen.toned(&conclusion, view::tone(comparison)));
-    lines.extend(view::facts(comparison).iter().map(|fact| line(&format!("  {fact}"))));
-    let mut out = lines.join("\n") + "\n";
-    for section in view::sections(comparison, Form::rows(options.kernels, options.kernels)) {
-        let title = if section.inner { String::new() } else { screen.bold(&line(&section.title)) + "\n" };
-        // Writing to a string cannot fail.
-        let _ = write!(out, "\n{title}{}", text::blocks(&section.blocks, screen));
-    }
-    out
+    let lines = [headline(comparison), format!("base {base}, head {head}")].into_iter();
+    let facts = view::facts(comparison).into_iter().map(|fact| format!("  {fact}"));
+    let mut sections = vec![Section::new("", "").with(lines.chain(facts).map(Block::Line))];
+    sections.extend(view::sections(comparison, options.kernels));
+    text::rendered(sections, options.screen)
 }
 
 /// First line of every such comment, by which a later run finds and replaces it.
@@ -46,23 +34,23 @@ const LONGEST: usize = 60_000;
 
 /// Renders a comparison as Markdown, with fewer rows if it is too long for a comment.
 pub fn markdown(comparison: &Comparison) -> String {
-    for (parts, kernels) in [(12, 15), (6, 5), (3, 0)] {
-        let text = comment(comparison, Form::rows(parts, kernels));
+    for most in [15, 5] {
+        let text = comment(comparison, most);
         if text.chars().count() <= LONGEST {
             return text;
         }
     }
-    comment(comparison, Form::rows(0, 0)).chars().take(LONGEST).collect()
+    comment(comparison, 0).chars().take(LONGEST).collect()
 }
 
-fn comment(comparison: &Comparison, form: Form) -> String {
+fn comment(comparison: &Comparison, most: usize) -> String {
     let (base, head) = (escape(&comparison.base.title), escape(&comparison.head.title));
     let headline = escape_long(&headline(comparison));
     let mut out = format!("{MARK}\n## roofgap: {headline}\n\nBase {base}, head {head}.\n");
     for fact in view::facts(comparison) {
         let _ = write!(out, "\n- {}", escape_long(&fact));
     }
-    for section in view::sections(comparison, form) {
+    for section in view::sections(comparison, most) {
         let title = escape(&section.title);
         let _ = match section.inner {
             true => write!(out, "\n\n<details><summary>{title}</summary>\n{}\n</details>", blocks(&section)),

@@ -80,7 +80,7 @@ fn nothing_changed_is_said_in_a_line() {
     let analysis = real();
     let same = between(&analysis, &analysis, "0%");
     let shown = text(&same, TextOptions::default());
-    assert!(shown.contains("\nno change of stage times beyond the noise\n"), "{shown}");
+    assert!(shown.starts_with("no change of stage times beyond the noise\n"), "{shown}");
     assert!(markdown(&same).contains("## roofgap: no change of stage times beyond the noise"));
     assert!(page_of(&same).contains("<h1>no change of stage times beyond the noise</h1>"));
 }
@@ -104,12 +104,12 @@ fn different_tokens_are_compared_by_step_and_token() {
         decode.token_ns = Some(decode.elapsed_ns() / tokens as i64);
     }
     let comparison = between(&base, &head, "5%");
-    let words = "not comparable as a whole (different decode.tokens); by step and token: better: decode (per token -50.0 %)";
+    let words =
+        "NOT COMPARABLE: different decode.tokens. by step and token: decode: per token -50.0 % better";
     let shown = text(&comparison, TextOptions::default());
-    assert!(shown.contains(&format!("\n{words}\n")), "{shown}");
+    assert!(shown.starts_with(&format!("{words}\n")), "{shown}");
     assert!(shown.contains("no breakdown of the change: the two sides did different work"), "{shown}");
-    assert!(!shown.contains("NOT COMPARABLE"), "{shown}");
-    assert!(markdown(&comparison).contains("## roofgap: not comparable as a whole"));
+    assert!(markdown(&comparison).contains("## roofgap: NOT COMPARABLE: different decode.tokens"));
     assert!(page_of(&comparison).contains(&format!("<h1>{words}</h1>")));
     assert!(json::pretty(&comparison).contains("\"basis\": \"step_and_token\""));
 }
@@ -118,7 +118,7 @@ fn different_tokens_are_compared_by_step_and_token() {
 fn the_page_stands_alone() {
     let page = page_of(&comparison("5%"));
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
-    assert!(page.contains("BROKEN"));
+    assert!(page.contains("broken"));
     assert_eq!(page.matches("<script").count(), 1, "only the script of the page itself");
     let (_, script) = page.split_once("<script>").unwrap();
     let (script, _) = script.split_once("</script>").unwrap();
@@ -136,11 +136,10 @@ fn the_page_stands_alone() {
 fn the_page_names_other_hardware_first() {
     let base = real();
     let mut head = base.clone();
-    let alarm = |page: &str| page.find("class=\"alarm\"");
-    assert_eq!(alarm(&page_of(&between(&base, &head, "5%"))), None);
+    let alarm = |page: &str| page.contains("<h1>NOT COMPARABLE: different gpu");
+    assert!(!alarm(&page_of(&between(&base, &head, "5%"))));
     head.devices[0].name = Some("NVIDIA L4".into());
-    let page = page_of(&between(&base, &head, "5%"));
-    assert!(alarm(&page).unwrap() < page.find("<h1>").unwrap());
+    assert!(alarm(&page_of(&between(&base, &head, "5%"))));
 }
 
 #[test]
@@ -180,10 +179,6 @@ fn kernels_of_one_side_alone_are_not_called_gone() {
     let comparison = between(&base, &head, "5%");
     let shown = text(&comparison, TextOptions::default());
     assert!(!shown.contains("gone"), "{shown}");
-    let note = "the kernels do not compare: they were not measured on the head";
-    assert!(shown.contains(&format!("\n{note}\n")), "{shown}");
-    assert!(markdown(&comparison).contains(note));
-    assert!(page_of(&comparison).contains(note));
 }
 
 #[test]
@@ -192,7 +187,7 @@ fn differences_follow_what_they_are_about() {
     let shown = text(&between(&base, &base, "5%"), TextOptions::default());
     let lines: Vec<&str> = shown.lines().take(3).collect();
     assert!(
-        lines[0].starts_with("base 20260101-000000, head ")
+        lines[1].starts_with("base 20260101-000000, head ")
             && lines[2].starts_with("  unknown on both sides: "),
         "{shown}"
     );
@@ -218,13 +213,13 @@ fn a_stage_is_called_what_its_rows_say() {
         stage.wall_ns = stage.wall_ns * 8 / 10;
         stage.busy_ns = stage.busy_ns.map(|ns| ns * 2);
     });
-    assert_eq!(headline(&comparison), "mixed: decode (GPU busy +100.0 %, wall -20.0 %)");
+    assert_eq!(headline(&comparison), "decode: GPU busy +100.0 % worse, wall -20.0 % better");
     let (shown, comparison) = changed(|stage| {
         let steps = stage.steps.as_mut().unwrap();
         steps.each_ns[3] += 30_000_000;
         stage.wall_ns += 30_000_000;
     });
-    assert_eq!(headline(&comparison), "unclear: decode (wall +41.9 % by outlier steps)");
+    assert_eq!(headline(&comparison), "decode: wall +41.9 % unclear");
     assert!(shown.contains("step 4 of the head is an outlier: 38."), "{shown}");
 }
 
@@ -233,13 +228,12 @@ fn other_models_and_recordings_come_in_the_first_sentence() {
     let (mut base, mut head) = (real(), real());
     head.sources[0].format = "kineto".into();
     let shown = text(&between(&base, &head, ""), TextOptions::default());
-    assert!(shown.starts_with("DIFFERENT RECORDINGS: timeline (nsys-sqlite against kineto)\n"), "{shown}");
-    assert!(shown.contains("\nno change of stage times beyond the noise\n"), "{shown}");
+    assert!(shown.starts_with("CAUTION: different timeline. no change of stage"), "{shown}");
     let model =
         |name: &str| Some(roofgap_analyze::WorkloadInfo { model: Some(name.into()), ..Default::default() });
     (base.workload, head.workload) = (model("llama"), model("qwen"));
     let comparison = between(&base, &head, "");
-    let first = "NOT COMPARABLE: different model (llama against qwen); DIFFERENT RECORDINGS: ";
+    let first = "NOT COMPARABLE: different model, timeline. ";
     assert!(text(&comparison, TextOptions::default()).starts_with(first));
     assert!(headline(&comparison).starts_with(first));
     assert!(markdown(&comparison).contains("\n## roofgap: NOT COMPARABLE: different model"));
@@ -256,10 +250,11 @@ fn kernels_of_whole_graphs_are_not_called_added() {
     stage.kernels.truncate(3);
     let shown = text(&between(&base, &head, ""), TextOptions::default());
     assert!(
-        shown.starts_with("DIFFERENT RECORDINGS: graphs (8 launches recorded whole against none"),
+        shown.starts_with("CAUTION: different graphs. ")
+            && shown.contains("graphs: 8 launches recorded whole against 0 launches"),
         "{shown}"
     );
-    assert!(shown.contains(" in a graph ") && !shown.contains(" added "), "{shown}");
+    assert!(!shown.contains(" gone ") && !shown.contains(" added "), "{shown}");
 }
 
 /// A finding on one side only is gone or new, and a page has its link.
@@ -272,7 +267,7 @@ fn findings_of_one_side_are_listed() {
     let shown = [Shown { analysis: &base, page: Some(&page) }, Shown { analysis: &head, page: None }];
     let page = html(&between(&base, &head, ""), shown);
     assert!(
-        page.contains(&format!("<h2>Findings that are gone</h2><ul><li>{} <small>", gone.title)),
+        page.contains(&format!("<h2>Findings that are gone</h2><ul><li><b>{}</b> ", gone.title)),
         "{page}"
     );
     assert!(!page.contains("New findings") && page.contains("<a href=\"runs/1/report.html\">"));

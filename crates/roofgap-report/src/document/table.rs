@@ -166,7 +166,7 @@ impl<'a, R> TableBuilder<'a, R> {
     }
 
     /// Adds a column of judgements: a word and its tone.
-    pub(crate) fn judged(mut self, name: &str, cell: impl Fn(&'a R) -> (&'a str, Option<Tone>)) -> Self {
+    pub(crate) fn judged<C: Cell>(mut self, name: &str, cell: impl Fn(&'a R) -> (C, Option<Tone>)) -> Self {
         self.table.tones = self.rows.iter().map(|row| cell(row).1).collect();
         let mut built = self.text(name, |row| cell(row).0);
         if let Some(heading) = built.table.headings.last_mut() {

@@ -72,7 +72,8 @@ fn document(analysis: &Analysis, options: TextOptions) -> Document<'_> {
     Document { analysis, context: &NO_CONTEXT, form: Form::Text(options) }
 }
 
-fn rendered(sections: Vec<Section>, screen: Screen) -> String {
+/// Renders sections below their titles.
+pub fn rendered(sections: Vec<Section>, screen: Screen) -> String {
     let mut out = String::new();
     for section in sections {
         if !section.title.is_empty() {

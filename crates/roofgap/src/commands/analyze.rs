@@ -103,7 +103,7 @@ pub fn exporter(nsys: Option<PathBuf>) -> Exporter {
 pub fn compare_captures(args: Compare, dir: &Path, printer: &Printer) -> Result<Exit, Error> {
     let mut gates = Vec::new();
     for limit in &args.fail_on {
-        gates.extend(Gate::parse_list(limit).map_err(Error::of)?);
+        gates.extend(Gate::parse_list(limit)?);
     }
     let mut overrides = args.overrides.props()?;
     overrides.given.unprofiled = args.unprofiled;
