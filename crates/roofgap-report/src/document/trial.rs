@@ -224,7 +224,6 @@ mod tests {
                 knobs: vec!["hf.cuda_graphs".to_owned()],
                 row: 0,
                 command: "roofgap profile workload.cuda_graphs=true".to_owned(),
-                ..Winner::default()
             }),
             ..Trial::default()
         }

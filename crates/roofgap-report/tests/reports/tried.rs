@@ -83,7 +83,6 @@ fn tried() -> Case {
             knobs: vec!["hf.cuda_graphs".into()],
             row: 0,
             command: "roofgap profile workload.cuda_graphs=true".into(),
-            ..Winner::default()
         }),
         ..Trial::default()
     });

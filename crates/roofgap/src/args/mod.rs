@@ -258,7 +258,8 @@ mod tests {
         let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
         let mut shown: Vec<&str> = shown.map(clap::Command::get_name).collect();
         let mut listed: Vec<&str> = TASKS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
-        (shown.sort_unstable(), listed.sort_unstable());
+        shown.sort_unstable();
+        listed.sort_unstable();
         assert_eq!(shown, listed);
     }
 

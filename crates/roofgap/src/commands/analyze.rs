@@ -122,5 +122,5 @@ pub fn compare_captures(args: Compare, dir: &Path, printer: &Printer) -> Result<
             printer.document(&render::html(&comparison, shown))?;
         }
     }
-    Ok(comparison.verdict().into())
+    Ok(comparison.verdict())
 }

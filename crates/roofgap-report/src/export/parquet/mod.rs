@@ -197,8 +197,11 @@ struct Column {
     physical: Physical,
     optional: bool,
     /// Writes the values.
-    write: Box<dyn FnOnce(&mut SerializedColumnWriter<'_>) -> ParquetResult<()>>,
+    write: Box<WriteColumn>,
 }
+
+/// Writes the values of a column.
+type WriteColumn = dyn FnOnce(&mut SerializedColumnWriter<'_>) -> ParquetResult<()>;
 
 impl Column {
     fn new<D: DataType>(name: &'static str, stored: Vec<Option<D::T>>, optional: bool) -> Self {

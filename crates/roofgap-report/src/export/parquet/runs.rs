@@ -145,7 +145,7 @@ fn stages<'a>(rows: Columns<&'a Stage>) -> Columns<&'a Stage> {
     )
 }
 
-fn kernels<'a>(rows: Columns<&'a Kernel>) -> Columns<&'a Kernel> {
+fn kernels(rows: Columns<&Kernel>) -> Columns<&Kernel> {
     columns!(rows, k;
         name, short_name,
         family: k.family.as_str(),
@@ -156,7 +156,7 @@ fn kernels<'a>(rows: Columns<&'a Kernel>) -> Columns<&'a Kernel> {
 }
 
 /// Hardware counters, a row for each kernel, launch shape and stage.
-fn counters<'a>(rows: Columns<&'a CounterRow>) -> Columns<&'a CounterRow> {
+fn counters(rows: Columns<&CounterRow>) -> Columns<&CounterRow> {
     columns!(rows, r;
         stage, kernel,
         grid_x: r.grid[0],
@@ -170,14 +170,14 @@ fn counters<'a>(rows: Columns<&'a CounterRow>) -> Columns<&'a CounterRow> {
     )
 }
 
-fn findings<'a>(rows: Columns<&'a Finding>) -> Columns<&'a Finding> {
+fn findings(rows: Columns<&Finding>) -> Columns<&Finding> {
     columns!(rows, f;
         finding: f.id.as_str(),
         stage, bound_ns, bound_pct, title, action,
     )
 }
 
-fn communication<'a>(rows: Columns<&'a CommunicationRow>) -> Columns<&'a CommunicationRow> {
+fn communication(rows: Columns<&CommunicationRow>) -> Columns<&CommunicationRow> {
     columns!(rows, c;
         rank, device,
         processor: c.on.as_str(),
@@ -190,7 +190,7 @@ fn communication<'a>(rows: Columns<&'a CommunicationRow>) -> Columns<&'a Communi
     )
 }
 
-fn ranks<'a>(rows: Columns<&'a RankInfo>) -> Columns<&'a RankInfo> {
+fn ranks(rows: Columns<&RankInfo>) -> Columns<&RankInfo> {
     columns!(rows, r;
         rank, world_size,
         rank_host: r.host.as_deref(),
@@ -203,7 +203,7 @@ fn ranks<'a>(rows: Columns<&'a RankInfo>) -> Columns<&'a RankInfo> {
 }
 
 /// The requests that a load generator sent in a run, summarised.
-fn requests<'a>(rows: Columns<&'a RequestStats>) -> Columns<&'a RequestStats> {
+fn requests(rows: Columns<&RequestStats>) -> Columns<&RequestStats> {
     columns!(rows, q;
         sent, completed, failed, prompt_tokens, output_tokens, window_ns,
         ttft_p50_ns: Some(q.ttft_ns?.p50),
@@ -235,8 +235,7 @@ mod tests {
     fn work_without_a_model_has_no_name() {
         let facts = RunFacts { gpu: Some("H200".to_owned()), ..RunFacts::default() };
         let mut analysis = Analysis::default();
-        let mut workload = WorkloadInfo::default();
-        workload.batch = Some(8);
+        let mut workload = WorkloadInfo { batch: Some(8), ..WorkloadInfo::default() };
         analysis.workload = Some(workload.clone());
         assert_eq!(work(&analysis, &facts), None);
         workload.model = Some("qwen3_8b".to_owned());
