@@ -63,6 +63,18 @@ const RECORDED: Effect = (
     Basis::Whole,
     "profilers have different overhead: wall and idle times do not compare, kernel times do",
 );
+const MODE: Effect = (
+    Incomparable,
+    About::Recording,
+    Basis::Whole,
+    "deep and light runs have different profiler overhead: wall and idle times do not compare",
+);
+const PART: Effect = (
+    Incomparable,
+    About::Work,
+    Basis::Whole,
+    "one side was recorded in part: its numbers are those of the recorded steps",
+);
 const REPEATED: Effect =
     (Caution, About::Work, Basis::Instance, "totals do not compare, values of one instance do");
 const OTHER_WORK: Effect = (
@@ -87,7 +99,7 @@ const FEW_COMMON: Effect = (
     Caution,
     About::Program,
     Basis::Whole,
-    "few kernels are on both sides: these may be different models or programs",
+    "few kernels are on both sides, or a step runs them a different number of times: these may be different models or programs",
 );
 const OTHER: Effect = (Caution, About::Work, Basis::Whole, "the sides may do different work");
 const CLOCK: Effect = (Caution, About::Work, Basis::Whole, "a difference in time may be that of the clock");
@@ -108,7 +120,7 @@ fn facts_of_side(side: Side<'_>) -> Vec<Fact> {
         ("generated_tokens", AMOUNT, number(work.generated_tokens)),
         ("batch", AMOUNT, number(work.batch)),
         ("vision_tokens", AMOUNT, number(work.vision_tokens)),
-        ("mode", RECORDED, side.facts.mode.clone()),
+        ("mode", MODE, side.facts.mode.clone()),
         ("timeline", RECORDED, timeline(side.analysis)),
         ("revision", OTHER, work.revision),
         ("weights", OTHER, work.weights),
@@ -123,7 +135,7 @@ fn facts_of_stage(stage: &Stage) -> Vec<Fact> {
     let coverage = if stage.coverage.is_some() { "a part" } else { "all" };
     vec![
         ("steps", AMOUNT, stage.steps.as_ref().map(|steps| each(steps.count))),
-        ("coverage", OTHER, Some(coverage.to_owned())),
+        ("coverage", PART, Some(coverage.to_owned())),
         ("from", RECORDED, Some(stage.from.to_string())),
         ("tokens", AMOUNT, stage.tokens.and_then(by_phase)),
         ("requests", OTHER, stage.requests.and_then(by_phase)),
@@ -159,11 +171,14 @@ pub fn differences(sides: [Side<'_>; 2], kernels: &[KernelChange]) -> (Vec<Diffe
     let launches = sides.map(|side| Some(count(side.analysis.totals.kernel_count)));
     // ncu measures a selection of launches.
     let is_selection = sides.iter().any(|side| side.analysis.totals.from == KernelOrigin::Counters);
-    let covers_other_work = if is_selection { launches[0] != launches[1] } else { run_otherwise(kernels) };
+    let (cover, is_other) = match is_selection {
+        true => (REPEATED, launches[0] != launches[1]),
+        false => (OTHER_WORK, run_otherwise(kernels)),
+    };
     for (name, effect, values) in [
         ("graphs", GRAPHS, graphs(sides)),
         ("gpu_work", NO_GPU_WORK, gpu_work(sides)),
-        (LAUNCHES, OTHER_WORK, covers_other_work.then_some(launches)),
+        (LAUNCHES, cover, is_other.then_some(launches)),
         (COMMON_KERNELS, FEW_COMMON, common_kernels(sides, kernels)),
     ] {
         values.into_iter().for_each(|values| add(name.to_owned(), effect, values));
@@ -259,7 +274,9 @@ fn graphs(sides: [Side<'_>; 2]) -> Option<Values> {
 fn gpu_work(sides: [Side<'_>; 2]) -> Option<Values> {
     let has_work = sides.map(|Side { analysis, .. }| {
         let in_stage = |stage: &Stage| stage.busy_ns.is_some() || stage.kernel_ns.is_some();
-        !analysis.kernels.is_empty() || analysis.stages.iter().any(in_stage)
+        analysis.totals.busy_ns.is_some()
+            || !analysis.kernels.is_empty()
+            || analysis.stages.iter().any(in_stage)
     });
     let [base, head] = sides;
     let without = if has_work[0] { head } else { base };
@@ -288,7 +305,13 @@ fn common_kernels(sides: [Side<'_>; 2], kernels: &[KernelChange]) -> Option<Valu
         100.0 * common.map(time).sum::<f64>() / kernels.iter().map(time).sum::<f64>().max(1.0)
     });
     let is_few = pct.iter().any(|pct| *pct < FEW_COMMON_PCT);
-    is_few.then(|| pct.map(|pct| Some(format!("{pct:.0} % of the time"))))
+    // Models share libraries, and differ in how often a step runs their kernels.
+    let [base, head] = [base, head].map(|side| {
+        let steps = side.stages.iter().filter_map(|stage| stage.steps.as_ref());
+        steps.map(|steps| steps.count).sum::<u64>()
+    });
+    let is_other = base > 0 && base == head && run_otherwise(kernels);
+    (is_few || is_other).then(|| pct.map(|pct| Some(format!("{pct:.0} % of the time"))))
 }
 
 /// Difference of calls, of the larger number, from which on a kernel does different work.

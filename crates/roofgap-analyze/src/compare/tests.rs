@@ -394,6 +394,13 @@ fn captures_with_few_common_kernels_may_be_different_models() {
     assert_eq!(comparison.stages[0].number("wall_ns").judgement, Judgement::Unknown);
     assert_eq!(comparison.verdict(), Exit::Partial);
     assert!(!few(&base, &side(["gemm_tn", "fill"])));
+    // Another number of layers, in as many steps.
+    let [shallow, deep] = [10, 14].map(|calls| {
+        let mut side = side(["gemm_tn", "sort_up"]);
+        side.kernels[0].calls = calls;
+        side
+    });
+    assert!(few(&shallow, &deep) && !few(&shallow, &shallow));
     // The model is known to be the same.
     let model = || Some(WorkloadInfo { model: Some("m".into()), ..WorkloadInfo::default() });
     let mut named = base;

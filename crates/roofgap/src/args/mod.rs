@@ -7,9 +7,10 @@ mod runs;
 
 pub use analyze::{Analyze, Compare, Demo, Export, ExportFormat, Open, Report};
 pub use common::{Composition, Format};
+#[cfg(feature = "embedded")]
+pub use record::account_from_environment;
 pub use record::{
     COUNTERS_US, Capture, Config, Doctor, Load, Profile, RING_STACKS_HZ, STACKS_HZ, Try, Watch,
-    account_from_environment,
 };
 pub use runs::{Mcp, OneRun, Runs, Serve};
 
