@@ -18,5 +18,5 @@ fn real_mcp_the_python_sdk_drives_the_server() {
         .unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(stdout.contains("11 tools"), "{stdout}");
+    assert!(stdout.contains("8 tools"), "{stdout}");
 }
