@@ -112,12 +112,13 @@ impl Run {
                 }),
             )?;
         }
-        let head = json!({"schema": "roofgap.vitals/1", "devices": [{"device": 0, "max_sm_mhz": 1980}]});
-        let mut lines = vec![head.to_string()];
+        // Not from `json!`, which may sort the keys: the schema comes first.
+        let head = r#"{"schema":"roofgap.vitals/1","devices":[{"device":0,"max_sm_mhz":1980}]}"#;
+        let mut lines = vec![head.to_owned()];
         let (works_ns, mut energy_mj) = ((STEPS + 1) * self.kernels(0).iter().sum::<u64>(), 0);
         for sample in 0..100 {
             let at = self.start() + sample * 5_000_000;
-            let (mhz, reasons) = if self.host == 2 { (1500, 4) } else { (1900, 0) };
+            let (mhz, reasons) = if self.host == 2 { (1500, 4) } else { (1980, 0) };
             energy_mj += if sample * 5_000_000 < works_ns { 3_500 } else { 500 };
             lines.push(json!({"at": at, "device": 0, "energy_mj": energy_mj}).to_string());
             let state =

@@ -170,6 +170,7 @@ class Answers(unittest.TestCase):
         with self.subTest("export on executors"):
             job = {"to": str(self.folder / "by-spark"), "program": str(PROGRAMS / "roofgap"), "timeout": 60, "fetch": None, "put": None}
             sources = [str(run) for run in self.runs[:4]] + [str(self.folder / "missing"), str(self.runs[0])]
+            spark.session.sparkContext.addPyFile(many_runs.__file__)
             tasks = spark.session.sparkContext.parallelize(sources, len(sources))
             results = tasks.map(lambda source: many_runs.export(source, job)).collect()
             self.assertEqual([result[1] for result in results], ["done"] * 4 + ["failed", "done"])
