@@ -31,7 +31,7 @@ server=
 trap 'if [ -n "$server" ]; then kill "$server" 2>/dev/null || true; fi; rm -rf "$pages"' EXIT
 cd "$root"
 # The features of the tests, so that nothing is built twice.
-cargo build --quiet --workspace --features roofgap/mcp,roofgap/parquet,roofgap/serve,roofgap/stacks \
+cargo build --quiet --workspace --features roofgap/manual,roofgap/mcp,roofgap/parquet,roofgap/serve,roofgap/stacks \
   --examples --bins
 target=${CARGO_TARGET_DIR:-$root/target}/debug/examples
 node "$here/hostile.mjs" > "$pages/hostile.json"
