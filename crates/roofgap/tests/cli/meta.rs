@@ -103,7 +103,7 @@ fn a_configuration_says_where_each_value_came_from() {
 #[cfg(not(feature = "serve"))]
 #[test]
 fn a_command_that_is_not_built_in_says_how_to_get_it() {
-    let run = run(["serve", "--bind=127.0.0.1:0"]);
+    let run = run(["serve", "--listen=127.0.0.1:0"]);
     assert_eq!(run.status, Some(2));
     assert!(run.stderr.contains("built without the command serve"), "{}", run.stderr);
     assert!(run.stderr.contains("--features mcp,parquet,serve,stacks"), "{}", run.stderr);
