@@ -332,8 +332,8 @@ fn run_otherwise(kernels: &[KernelChange]) -> bool {
     other > common / 2.0
 }
 
-/// Judges on what basis a stage compares, or the whole trace, and withdraws the judgements of the numbers that do not. Times of different recordings
-/// compare beyond a factor of two, which is more than the usual overhead of a profiler.
+/// Judges on what basis a stage compares, or the whole trace, and withdraws the judgements of the numbers that do not. Times of
+/// different recordings compare beyond a factor of two, which is more than the usual overhead of a profiler.
 pub fn withdraw(change: &mut StageChange, differences: &[Difference], [base, head]: [&Stage; 2]) {
     let concerned: Vec<&Difference> = differences.iter().filter(|own| own.concerns(&change.name)).collect();
     let any = |what: &str, weight| differences.iter().any(|d| d.what == what && d.weight == weight);

@@ -251,7 +251,6 @@ results! {
     }
 
     /// The workload with every change that is kept.
-    #[derive(Default)]
     pub struct Winner {
         /// Ids of the knobs, the largest gain first.
         pub knobs: Vec<String>,

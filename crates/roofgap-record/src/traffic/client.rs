@@ -183,7 +183,9 @@ impl Client {
                 let _ = io::copy(&mut lines.take(MOST_SHOWN), &mut io::sink());
                 return Ok(());
             }
-            let event = serde_json::from_str(data).ok().filter(Value::is_object);
+            let is_event =
+                |event: &Value| event.is_object() && event.get("choices").is_none_or(Value::is_array);
+            let event = serde_json::from_str(data).ok().filter(is_event);
             let event = event.ok_or_else(|| RequestError::NotUnderstood(shortened(data)))?;
             if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
                 return Err(RequestError::Server(shortened(&error.to_string())));

@@ -166,7 +166,8 @@ fn send_all(
         let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
     });
-    Ok(sent.map_err(|_| failed("a sending thread ended early"))?.concat())
+    let sent = sent.map_err(|_| failed("a sending thread ended early"))?;
+    Ok(sent.into_iter().flatten().collect())
 }
 
 /// Draws the times at which requests are due: the gaps of a Poisson process are exponential.
@@ -192,7 +193,7 @@ fn first_model(server: &Server) -> Result<String, Error> {
     }
     let models: Value = serde_json::from_str(&text).map_err(|error| unknown(error.to_string()))?;
     let first = models.pointer("/data/0/id").and_then(Value::as_str);
-    first.map(str::to_owned).ok_or_else(|| unknown("its list of models is empty".to_owned()))
+    first.map(str::to_owned).ok_or_else(|| unknown("it lists no model with an id".to_owned()))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod sample;
 mod variant;
 
 use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -473,6 +474,9 @@ fn lock(folder: &Path) -> Result<File, Error> {
             Err(Error::new(format!("another trial of {} is in progress", folder.display())))
         }
         // A file system without locks must not prevent a trial.
+        Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
+            Err(Error::io("write", folder)(error))
+        }
         _ => Ok(lock),
     }
 }

@@ -256,7 +256,7 @@ mod tests {
         trial.rows.push(together);
         assert!(cost(&trial).starts_with("21 runs"), "{}", cost(&trial));
         trial.winner =
-            Some(Winner { knobs: vec!["a".to_owned(), "b".to_owned()], row: 2, ..Winner::default() });
+            Some(Winner { knobs: vec!["a".to_owned(), "b".to_owned()], row: 2, command: String::new() });
         let line = headline(&trial).unwrap();
         assert!(line.starts_with("4.50 times as fast") && line.contains("by 2 changes"), "{line}");
     }

@@ -492,7 +492,7 @@ impl Config {
         const NUMBER: &str = "expected a number";
         const ABOVE_0: &str = "expected more than 0";
         const KIND: &str = "workload.kind";
-        let Self { run, workload, load, hardware, model, .. } = self;
+        let Self { run, workload, load, hardware, model, server: place, .. } = self;
         let nsys = &self.profiling.nsys;
         let is = |kind| workload.kind == kind;
         let ours = is(WorkloadKind::Embedded) || is(WorkloadKind::Hf);
@@ -538,6 +538,7 @@ impl Config {
             (load.requests == 0, "load.requests", AT_LEAST_1),
             (!(1..=4096).contains(&load.concurrency), "load.concurrency", "expected 1 to 4096"),
             (not_positive(load.rate), "load.rate", "expected a number above 0, or null"),
+            (has_wrong_port(&place.url), "server.url", "expected a port from 1 to 65535"),
             (
                 !server && !is(WorkloadKind::Command) && !no_program,
                 "workload.program",
@@ -546,6 +547,15 @@ impl Config {
         ];
         checks.into_iter().find(|(wrong, ..)| *wrong).map(|(_, key, why)| (key, why.to_owned()))
     }
+}
+
+/// Tells whether an address names a port that no socket has. The client would take the usual port of the scheme instead.
+fn has_wrong_port(url: &str) -> bool {
+    let place = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let place = place.split(['/', '?', '#']).next().unwrap_or_default();
+    // A name may precede the host; the colons of an IPv6 address are in brackets.
+    let after = place.rsplit_once(['@', ']']).map_or(place, |(_, after)| after);
+    after.rsplit_once(':').is_some_and(|(_, port)| !port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
 /// Reads text that may look like a number, such as the variant `7`.
@@ -606,4 +616,29 @@ fn stage_patterns<'de, D: Deserializer<'de>>(
 ) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
     let map = BTreeMap::<String, Words>::deserialize(deserializer)?;
     Ok(map.into_iter().map(|(name, patterns)| (name, patterns.into_list())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_wrong_port;
+
+    #[test]
+    fn a_port_is_a_number_that_a_socket_has() {
+        let right = [
+            "http://a:8000",
+            "http://a",
+            "https://a/x:y",
+            "http://[::1]:1/v1",
+            "http://[::1]",
+            "http://u:p@a",
+        ];
+        for url in right.into_iter().chain(["a:65535"]) {
+            assert!(!has_wrong_port(url), "{url}");
+        }
+        for url in
+            ["http://a:99999", "http://a:65536/v1", "http://a:0", "http://a:", "http://[::1]:x", "a:-1"]
+        {
+            assert!(has_wrong_port(url), "{url}");
+        }
+    }
 }

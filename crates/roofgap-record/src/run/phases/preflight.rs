@@ -191,6 +191,14 @@ fn input_packages(config: &Config) -> Result<Vec<&'static str>, Error> {
     if items.iter().any(|item| item.image.is_some()) {
         packages.push("pillow");
     }
+    let has_text = config.workload.prompt.is_some() || items.iter().any(|item| item.prompt.is_some());
+    // A tokenizer in the form of SentencePiece alone cannot be read by transformers itself.
+    let only_pieces = |folder: &PathBuf| {
+        folder.join("tokenizer.model").is_file() && !folder.join("tokenizer.json").is_file()
+    };
+    if has_text && model::weights(&config.model).as_ref().is_some_and(only_pieces) {
+        packages.push("sentencepiece");
+    }
     Ok(packages)
 }
 

@@ -313,15 +313,16 @@ fn record_with_nsys(
     }
     let outcome = context.run(&commands.record)?;
     if !context.output(&commands.profile.report()) {
+        let gate = commands.profile.capture_range.as_ref();
+        let gate =
+            gate.map_or(String::new(), |gate| format!("; perhaps the range {} never opened", gate.range));
         let why = if commands.profile.unimported().exists() {
             "nsys recorded but failed to import the recording (it left a .qdstrm); see `roofgap doctor`"
                 .to_owned()
-        } else if let Some(gate) = &commands.profile.capture_range {
-            format!("the range {} never opened: nsys left no report, it {}", gate.range, outcome.describe())
         } else if outcome.is_success() {
-            "nsys ended with status 0 and left no report".to_owned()
+            format!("nsys ended with status 0 and left no report{gate}")
         } else {
-            format!("nsys left no report: it {}", outcome.describe())
+            format!("nsys left no report: it {}{gate}", outcome.describe())
         };
         return Err(AttemptError::after(why, &outcome));
     }
