@@ -6,7 +6,7 @@ use super::comparison::{About, Basis, Comparison, Difference, Judgement, KernelC
 use super::gate::TOTAL;
 use super::noise::is_doubled;
 use super::stage::{Kind, METRICS, StageSide, has_whole_graphs};
-use crate::numbers::count;
+use crate::numbers::{count, decimal};
 use crate::result::{Analysis, KernelOrigin, PhaseCounts, Stage, StageKind};
 use roofgap_trace::LossKind;
 use std::collections::BTreeMap;
@@ -43,6 +43,11 @@ impl<'a> Side<'a> {
 /// The weight of a difference, its subject, the basis that is left, and the meaning.
 type Effect = (Weight, About, Basis, &'static str);
 
+/// The effect of a difference that only asks for care.
+const fn caution(meaning: &'static str) -> Effect {
+    (Caution, About::Work, Basis::Whole, meaning)
+}
+
 const PROGRAM: Effect = (
     Incomparable,
     About::Program,
@@ -75,6 +80,15 @@ const PART: Effect = (
     Basis::Whole,
     "one side was recorded in part: its numbers are those of the recorded steps",
 );
+const FROM: Effect = (
+    Caution,
+    About::Recording,
+    Basis::Whole,
+    "the program timed one side: wall and idle times do not compare",
+);
+const OUTPUT: Effect = caution("the programs generated different tokens");
+const SELECTION: Effect =
+    (Caution, About::Work, Basis::Instance, "ncu measured different launches: totals do not compare");
 const REPEATED: Effect =
     (Caution, About::Work, Basis::Instance, "totals do not compare, values of one instance do");
 const OTHER_WORK: Effect = (
@@ -89,6 +103,7 @@ const NO_GPU_WORK: Effect = (
     Basis::Nothing,
     "one side ran on the CPU, or its GPU work was not recorded: no time compares",
 );
+const ONE_SIDED: Effect = caution("GPU work was recorded on one side only and does not compare");
 const GRAPHS: Effect = (
     Caution,
     About::Program,
@@ -101,9 +116,9 @@ const FEW_COMMON: Effect = (
     Basis::Whole,
     "few kernels are on both sides, or a step runs them a different number of times: these may be different models or programs",
 );
-const OTHER: Effect = (Caution, About::Work, Basis::Whole, "the sides may do different work");
-const CLOCK: Effect = (Caution, About::Work, Basis::Whole, "a difference in time may be that of the clock");
-const UNKNOWN: Effect = (Caution, About::Work, Basis::Whole, "only one side gives it: not checked");
+const OTHER: Effect = caution("the sides may do different work");
+const CLOCK: Effect = caution("a difference in time may be that of the clock");
+const UNKNOWN: Effect = caution("only one side gives it: not checked");
 
 /// A fact: its name, the effect where it differs, and its value.
 type Fact = (&'static str, Effect, Option<String>);
@@ -125,18 +140,18 @@ fn facts_of_side(side: Side<'_>) -> Vec<Fact> {
         ("revision", OTHER, work.revision),
         ("weights", OTHER, work.weights),
         ("workload", OTHER, side.facts.workload.clone()),
-        ("output", OTHER, work.token_hash),
+        ("output", OUTPUT, work.token_hash),
     ]
 }
 
 /// Lists the facts of a stage.
 fn facts_of_stage(stage: &Stage) -> Vec<Fact> {
-    let each = |count: u64| (count as f64 / stage.instances.max(1) as f64).to_string();
+    let each = |count: u64| decimal(count as f64 / stage.instances.max(1) as f64, 2);
     let coverage = if stage.coverage.is_some() { "a part" } else { "all" };
     vec![
         ("steps", AMOUNT, stage.steps.as_ref().map(|steps| each(steps.count))),
         ("coverage", PART, Some(coverage.to_owned())),
-        ("from", RECORDED, Some(stage.from.to_string())),
+        ("from", FROM, Some(stage.from.to_string())),
         ("tokens", AMOUNT, stage.tokens.and_then(by_phase)),
         ("requests", OTHER, stage.requests.and_then(by_phase)),
         ("instances", REPEATED, number(Some(stage.instances))),
@@ -161,10 +176,12 @@ pub fn differences(sides: [Side<'_>; 2], kernels: &[KernelChange]) -> (Vec<Diffe
         list.push(Difference { what, weight, about, basis, base, head, meaning: meaning.to_owned() });
     };
     let [base, head] = sides;
+    // Few programs give these two, and others stand for them.
+    let expected = |name| !["parameters", "vision_tokens"].contains(&name);
     for ((name, effect, old), (.., new)) in facts_of_side(base).into_iter().zip(facts_of_side(head)) {
         if old != new {
             add(name.to_owned(), effect, [old, new]);
-        } else if old.is_none() && effect != OTHER {
+        } else if old.is_none() && ![OTHER, OUTPUT].contains(&effect) && expected(name) {
             unchecked.push(name.to_owned());
         }
     }
@@ -172,17 +189,19 @@ pub fn differences(sides: [Side<'_>; 2], kernels: &[KernelChange]) -> (Vec<Diffe
     // ncu measures a selection of launches.
     let is_selection = sides.iter().any(|side| side.analysis.totals.from == KernelOrigin::Counters);
     let (cover, is_other) = match is_selection {
-        true => (REPEATED, launches[0] != launches[1]),
+        true => (SELECTION, launches[0] != launches[1]),
         false => (OTHER_WORK, run_otherwise(kernels)),
     };
+    let (gpu, work) = gpu_work(sides);
     for (name, effect, values) in [
         ("graphs", GRAPHS, graphs(sides)),
-        ("gpu_work", NO_GPU_WORK, gpu_work(sides)),
+        ("gpu_work", gpu, work),
         (LAUNCHES, cover, is_other.then_some(launches)),
         (COMMON_KERNELS, FEW_COMMON, common_kernels(sides, kernels)),
     ] {
         values.into_iter().for_each(|values| add(name.to_owned(), effect, values));
     }
+    let mut clocks = Vec::new();
     for stage in &base.analysis.stages {
         let Some(other) = head.analysis.stage(&stage.name) else { continue };
         let facts = facts_of_stage(stage).into_iter().zip(facts_of_stage(other));
@@ -192,12 +211,13 @@ pub fn differences(sides: [Side<'_>; 2], kernels: &[KernelChange]) -> (Vec<Diffe
             }
         }
         let clock = |stage: &Stage| stage.vitals.as_ref()?.sm_mhz.filter(|mhz| *mhz > 0.0);
-        if let (Some(old), Some(new)) = (clock(stage), clock(other))
-            && (old / new).max(new / old) >= OTHER_CLOCK
-        {
-            let clocks = [old, new].map(|mhz| Some(format!("{mhz:.0} MHz")));
-            add(format!("{}.clock", stage.name), CLOCK, clocks);
+        if let (Some(old), Some(new)) = (clock(stage), clock(other)) {
+            clocks.push(((old / new).max(new / old), &stage.name, [old, new]));
         }
+    }
+    let largest = clocks.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((_, name, values)) = largest.filter(|(ratio, ..)| *ratio >= OTHER_CLOCK) {
+        add(format!("{name}.clock"), CLOCK, values.map(|mhz| Some(format!("{mhz:.0} MHz"))));
     }
     list.sort_by_key(|difference| difference.weight);
     (list, unchecked)
@@ -271,7 +291,7 @@ fn graphs(sides: [Side<'_>; 2]) -> Option<Values> {
 
 /// Compares the processors: where only one side has GPU work, and nothing says that the other ran on the same GPU, it may have run on
 /// the CPU.
-fn gpu_work(sides: [Side<'_>; 2]) -> Option<Values> {
+fn gpu_work(sides: [Side<'_>; 2]) -> (Effect, Option<Values>) {
     let has_work = sides.map(|Side { analysis, .. }| {
         let in_stage = |stage: &Stage| stage.busy_ns.is_some() || stage.kernel_ns.is_some();
         analysis.totals.busy_ns.is_some()
@@ -282,7 +302,9 @@ fn gpu_work(sides: [Side<'_>; 2]) -> Option<Values> {
     let without = if has_work[0] { head } else { base };
     let is_told = hardware(without).is_some() || timeline(without.analysis).is_some();
     let word = |has_work: bool| Some(if has_work { "recorded" } else { "none" }.to_owned());
-    (has_work[0] != has_work[1] && is_told && hardware(base) != hardware(head)).then(|| has_work.map(word))
+    let is_other = is_told && hardware(base) != hardware(head);
+    let effect = if is_other { NO_GPU_WORK } else { ONE_SIDED };
+    (effect, (has_work[0] != has_work[1]).then(|| has_work.map(word)))
 }
 
 /// Share of the kernel time of a side, in %, below which the kernels that both sides have say nothing about the rest.
@@ -372,9 +394,9 @@ impl Difference {
         stage == TOTAL || self.what.rsplit_once('.').is_none_or(|(owner, _)| owner == stage)
     }
 
-    /// Tells whether it is a reason not to compare as usual: another basis, program, hardware or recording.
+    /// Tells whether it is a reason not to compare as usual: another amount of work, basis, program, hardware or recording.
     fn is_cause(&self) -> bool {
-        self.about != About::Work || self.basis != Basis::Whole
+        self.about != About::Work || self.basis != Basis::Whole || self.weight == Weight::Incomparable
     }
 }
 

@@ -67,14 +67,15 @@ impl FromStr for Gate {
 
 /// The stage and the metric that the left side of a gate names.
 fn subject(about: &str) -> Option<(Option<String>, Option<&'static Metric>)> {
-    match (Metric::parse(about), about.rsplit_once('.')) {
-        (None, None) => Some((Some(about.to_owned()).filter(|stage| !stage.is_empty()), None)),
-        (None, Some((stage, name))) if !stage.is_empty() => {
-            Some((Some(stage.to_owned()), Some(Metric::parse(name)?)))
-        }
-        (None, _) => None,
-        (metric, _) => Some((None, metric)),
+    let stage = |stage: &str| Some(stage.to_owned()).filter(|stage| !stage.is_empty());
+    if let Some(metric) = Metric::parse(about) {
+        return Some((None, Some(metric)));
     }
+    if !about.contains('.') {
+        return Some((stage(about), None));
+    }
+    let mut splits = about.match_indices('.').map(|(at, _)| about.split_at(at));
+    splits.find_map(|(name, metric)| Some((Some(stage(name)?), Some(Metric::parse(metric.get(1..)?)?))))
 }
 
 impl Limit {
@@ -120,7 +121,8 @@ pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
     };
     let mut results = Vec::new();
     for &stage in &stages {
-        let is_of_other_work = gate.metric.is_none() && stage.basis == Basis::StepAndToken;
+        let is_of_other_work =
+            gate.metric.is_none() && stage.basis == Basis::StepAndToken && stage.name != TOTAL;
         let usual: &[&str] = if is_of_other_work { &["step", "token"] } else { &["wall", "busy", "kernel"] };
         let is_known = |stage: &StageChange, metric: &Metric| {
             let change = metric.of(&stage.numbers);
@@ -155,7 +157,7 @@ fn judge(gate: &Gate, metric: &Metric, stage: &StageChange, comparison: &Compari
     let change = metric.of(&stage.numbers);
     let of_other_work = stage.basis == Basis::StepAndToken && !metric.of_any_work;
     if of_other_work || change.delta.is_some() && change.judgement == Judgement::Unknown {
-        let rest = if of_other_work { "; step and token do" } else { "" };
+        let rest = if of_other_work && stage.name != TOTAL { "; step and token do" } else { "" };
         return unmeasured(format!("{name} does not compare: {}{rest}", comparison.because(&stage.name)));
     }
     let (Some(base), Some(head)) = (change.base, change.head) else {
@@ -230,6 +232,8 @@ mod tests {
         assert_eq!(read("decode.wall=2.5%"), (stage("decode"), Some("wall"), Limit::Percent(2.5)));
         assert_eq!(read("kernel_ns=1ms"), (None, Some("kernel"), Limit::Ns(1e6)));
         assert_eq!(read("a.b.idle_launch=50us"), (stage("a.b"), Some("idle_launch"), Limit::Ns(5e4)));
+        assert_eq!(read("a.b.idle.launch=50us"), read("a.b.idle_launch=50us"));
+        assert_eq!(read("idle.launch=5%"), (None, Some("idle_launch"), Limit::Percent(5.0)));
         assert_eq!(read("decode.mfu_pct=1%"), (stage("decode"), Some("mfu"), Limit::Percent(1.0)));
         for text in ["5%", "decode=3%", "wall=2ms", "total.kernel=50us", "decode.launches_per_step=0%"] {
             assert_eq!(gate(text).text, text);

@@ -19,7 +19,14 @@ pub fn changes(sides: [(&[Kernel], u64); 2]) -> Vec<KernelChange> {
         change.head.as_ref().or(change.base.as_ref()).map_or("", |side| &side.name)
     }
     let mut changes = pair(sides.map(|(kernels, instances)| groups(kernels, instances)));
-    let short_names = distinct_short_names(changes.iter().map(full_name), FxHashSet::default());
+    let (mut taken, mut shared) = (FxHashSet::default(), FxHashSet::default());
+    for KernelChange { short_name, .. } in &changes {
+        if !taken.insert(short_name.clone()) {
+            shared.insert(short_name.clone());
+        }
+    }
+    let alike = changes.iter().filter(|change| shared.contains(&change.short_name));
+    let short_names = distinct_short_names(alike.map(full_name), &taken - &shared);
     for change in &mut changes {
         if let Some(short_name) = short_names.get(full_name(change)) {
             change.short_name.clone_from(short_name);
@@ -198,6 +205,7 @@ fn join<'a>(
             left.iter_mut().zip(pair).for_each(|(left, groups)| left.extend(groups));
         }
     }
+    left.iter_mut().for_each(|left| left.sort_by_key(|group| Reverse(group.total_ns)));
     left
 }
 
@@ -330,6 +338,15 @@ mod pair_tests {
         let base = [kernel("nvjet_sm90_tst_64x8_TNT", "gemm", 900, 64)];
         let head = [kernel("cutlass_80_wmma_tensorop_bf16", "gemm", 1200, 64)];
         assert_eq!(renamed(&base, &head).name, "cutlass_80_wmma_tensorop_bf16");
+    }
+
+    #[test]
+    fn kernels_in_a_like_place_are_paired_by_size() {
+        let base = ["one_1", "two", "one_2"].into_iter().zip([900, 500, 300]);
+        let head = ["red", "green", "blue"].into_iter().zip([910, 510, 310]);
+        let [base, head] = [base.collect::<Vec<_>>(), head.collect()]
+            .map(|side| side.into_iter().map(|(name, ns)| kernel(name, "gemm", ns, 8)).collect::<Vec<_>>());
+        assert!(pairs(&base, &head).iter().all(|pair| pair.delta_ns == 10));
     }
 
     #[test]

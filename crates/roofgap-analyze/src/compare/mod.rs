@@ -31,6 +31,8 @@ pub fn compare(base: Side<'_>, head: Side<'_>, gates: &[Gate]) -> Comparison {
     let traces = analyses.map(whole_trace);
     let [old, new] = traces.each_ref();
     let mut total = stage::change(StageSide::new(old, &[]), StageSide::new(new, &[]));
+    // The launches of a whole trace are not counted.
+    total.numbers.remove("launches");
     let (differences, unchecked) = comparability::differences(sides, &total.kernels);
     comparability::withdraw(&mut total, &differences, [old, new]);
     let [base_info, head_info] = sides.map(|Side { analysis, facts }| SideInfo {
@@ -70,14 +72,13 @@ pub fn compare(base: Side<'_>, head: Side<'_>, gates: &[Gate]) -> Comparison {
 
 /// Returns what is known of a whole trace as a stage.
 fn whole_trace(analysis: &Analysis) -> Stage {
-    let Totals { kernel_ns, busy_ns, kernel_count, .. } = analysis.totals;
+    let Totals { kernel_ns, busy_ns, .. } = analysis.totals;
     let has_kernels = !analysis.kernels.is_empty();
     Stage {
         name: gate::TOTAL.to_owned(),
         instances: 1,
         kernel_ns: has_kernels.then_some(kernel_ns),
         busy_ns: busy_ns.filter(|_| has_kernels),
-        launch_count: kernel_count,
         kernels: analysis.kernels.clone(),
         graphs: analysis.graphs.clone(),
         ..Stage::default()

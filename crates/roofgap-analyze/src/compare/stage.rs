@@ -144,9 +144,10 @@ impl Metric {
         self.field.ends_with("_ns")
     }
 
-    /// Reads a name, or the JSON field (`wall_ns`, `mfu_pct`).
+    /// Reads a name (`idle_launch`, or `idle.launch` as in metrics.json), or the JSON field (`wall_ns`, `mfu_pct`).
     pub(super) fn parse(text: &str) -> Option<&'static Self> {
-        METRICS.iter().find(|metric| [metric.name(), metric.field].contains(&text))
+        let text = text.replace('.', "_");
+        METRICS.iter().find(|metric| [metric.name(), metric.field].contains(&text.as_str()))
     }
 
     /// Returns the number of a stage.
@@ -234,10 +235,12 @@ fn parts(
     match sides.map(StageSide::outside_gpu) {
         [Some(old), Some(new)] => {
             // Kernels of one side are in the graphs of the other: they are a part of all other work.
-            let kernels = if whole_graphs { 0 } else { delta("kernel_ns") };
+            let (kernels, other) = match whole_graphs {
+                true => (0, "all GPU work; its kernels do not compare"),
+                false => (delta("kernel_ns"), "copies, sets and graphs, less what ran at once"),
+            };
             parts.push(part("kernels", kernels, gpu_noise));
-            let other = delta("busy_ns").saturating_sub(kernels);
-            parts.push(part("copies, sets and graphs, less what ran at once", other, gpu_noise));
+            parts.push(part(other, delta("busy_ns").saturating_sub(kernels), gpu_noise));
             for metric in METRICS.iter().filter(|metric| metric.label.starts_with(' ')) {
                 let name = format!("idle: {}", metric.label.trim());
                 parts.push(part(&name, delta(metric.field), wall_noise));

@@ -86,6 +86,12 @@ fn another_clock_is_named_once() {
     assert_eq!((difference.what.as_str(), difference.weight), ("decode.clock", Weight::Caution));
     assert_eq!(difference.head.as_deref(), Some("1575 MHz"));
     assert!(run(&at(1980.0), &at(1950.0), "").differences.is_empty());
+    let [mut fast, mut slow] = [at(1980.0), at(1575.0)];
+    for (side, mhz) in [(&mut fast, 1980.0), (&mut slow, 1200.0)] {
+        side.stages.push(Stage { name: "prefill".into(), ..at(mhz).stages.remove(0) });
+    }
+    let what: Vec<String> = run(&fast, &slow, "").differences.into_iter().map(|d| d.what).collect();
+    assert_eq!(what, ["prefill.clock"], "the largest");
     assert!(run(&at(1980.0), &analysis(), "").differences.is_empty(), "one side has none");
 }
 
@@ -107,7 +113,9 @@ fn different_kernels_have_different_names_in_the_table() {
         analysis.stages[0].kernels.push(kernel);
         analysis
     };
-    let comparison = run(&with("void f<half>(T1)", 31), &with("void f<float>(T1)", 7), "1%");
+    let mut head = with("void f<float>(T1)", 7);
+    head.stages[0].kernels[0].short_name = "own".into();
+    let comparison = run(&with("void f<half>(T1)", 31), &head, "1%");
     let changes = &comparison.stages[0].kernels;
     let name = |status: KernelStatus| {
         let mut found = changes.iter().filter(|change| change.status == status);
@@ -115,6 +123,7 @@ fn different_kernels_have_different_names_in_the_table() {
     };
     assert_eq!(name(KernelStatus::Gone), Some("f<half>"));
     assert_eq!(name(KernelStatus::Added), Some("f<float>"));
+    assert!(changes.iter().any(|change| change.short_name == "own"), "a name that is distinct stays");
 }
 
 #[test]
@@ -198,6 +207,7 @@ fn selections_of_ncu_do_not_compare_as_a_whole() {
     };
     let comparison = run(&side(4), &side(8), "5%");
     assert_eq!(comparison.basis, Basis::Instance);
+    assert!(comparison.differences[0].meaning.starts_with("ncu "), "{:?}", comparison.differences);
     assert_eq!(comparison.verdict(), Exit::Partial);
     let same = run(&side(4), &side(4), "5%");
     assert_eq!((same.basis, same.verdict()), (Basis::Whole, Exit::Done));
@@ -213,6 +223,12 @@ fn another_model_without_steps_cannot_be_judged() {
     assert_eq!(comparison.basis, Basis::StepAndToken);
     assert_eq!(comparison.verdict(), Exit::Partial);
     assert!(comparison.gates[0].why.contains("different model"), "{:?}", comparison.gates);
+    for side in [&mut base, &mut head] {
+        side.kernels = side.stages[0].kernels.clone();
+    }
+    let total = run(&base, &head, "total=5%").gates;
+    assert_eq!(total.iter().map(|gate| gate.metric.as_str()).collect::<Vec<_>>(), ["kernel"]);
+    assert_eq!(total[0].why, "total.kernel does not compare: different model");
     // A model that only one side names is not known to differ.
     head.workload = None;
     let unknown = run(&base, &head, "5%");
@@ -316,6 +332,9 @@ fn kernels_of_graphs_that_one_side_recorded_whole_do_not_compare() {
     assert_eq!(stage.number("kernel_ns").judgement, Judgement::Unknown);
     assert!(!has_changed(stage));
     assert!(stage.parts.is_empty(), "all GPU work took as long: {:?}", stage.parts);
+    head.stages[0].busy_ns = Some(140_000);
+    let part = run(&base, &head, "").stages[0].parts[0].name.clone();
+    assert_eq!(part, "all GPU work; its kernels do not compare");
     assert_eq!(comparison.verdict(), Exit::Partial);
     assert!(comparison.gates[0].why.ends_with("different graphs"), "{:?}", comparison.gates);
 }
@@ -432,7 +451,7 @@ fn other_models_gpus_and_tokens_come_first() {
         ]
     );
     assert!(comparison.is_incomparable());
-    assert!(comparison.unchecked.contains(&"mode".to_owned()));
+    assert_eq!(comparison.unchecked, ["generated_tokens", "batch", "mode", "timeline"]);
 }
 
 #[test]
@@ -514,6 +533,8 @@ fn kernels_that_were_not_measured_are_not_gone() {
         assert!(comparison.total.kernels.is_empty());
         assert!(comparison.stages[0].kernels.is_empty());
         assert!(!has_changed(&comparison.stages[0]));
+        let [difference] = comparison.differences.as_slice() else { panic!("{:?}", comparison.differences) };
+        assert_eq!((difference.what.as_str(), difference.weight), ("gpu_work", Weight::Caution));
     }
     let mut empty = analysis();
     empty.stages[0].kernels.clear();
@@ -538,6 +559,7 @@ fn traces_of_different_work_do_not_compare_as_a_whole() {
         kernel("sort", 18_000, 16),
         kernel("fill_normal", 50_000, 31),
     ]);
+    assert!(!run(&warm, &warm, "").total.numbers.contains_key("launches"), "kernels are not launches");
     let comparison = run(&warm, &once(), "total.kernel=5%");
     assert_eq!(comparison.basis, Basis::Instance);
     assert_eq!(comparison.total.number("kernel_ns").judgement, Judgement::Unknown);

@@ -108,7 +108,7 @@ fn different_tokens_are_compared_by_step_and_token() {
         "NOT COMPARABLE: different decode.tokens. by step and token: decode: per token -50.0 % better";
     let shown = text(&comparison, TextOptions::default());
     assert!(shown.starts_with(&format!("{words}\n")), "{shown}");
-    assert!(shown.contains("no breakdown of the change: the two sides did different work"), "{shown}");
+    assert!(shown.contains("no breakdown of the change: different decode.tokens"), "{shown}");
     assert!(markdown(&comparison).contains("## roofgap: NOT COMPARABLE: different decode.tokens"));
     assert!(page_of(&comparison).contains(&format!("<h1>{words}</h1>")));
     assert!(json::pretty(&comparison).contains("\"basis\": \"step_and_token\""));
@@ -191,6 +191,14 @@ fn differences_follow_what_they_are_about() {
             && lines[2].starts_with("  unknown on both sides: "),
         "{shown}"
     );
+}
+
+#[test]
+fn a_side_that_was_recorded_in_part_is_named_first() {
+    let (base, mut head) = (real(), real());
+    decode(&mut head).coverage = Some(Default::default());
+    let headline = headline(&between(&base, &head, ""));
+    assert!(headline.starts_with("NOT COMPARABLE: different decode.coverage. "), "{headline}");
 }
 
 fn decode(analysis: &mut Analysis) -> &mut roofgap_analyze::Stage {

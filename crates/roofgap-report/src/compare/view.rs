@@ -46,13 +46,13 @@ pub fn sections(comparison: &Comparison, most: usize) -> Vec<Section> {
         let does_compare = matches!(stage.basis, Basis::Whole | Basis::Instance);
         let noise = stage.number("wall_ns").noise;
         let noise = noise.map(|_| format!("noise of wall time: {}", stage.wall_noise_from));
-        let no_parts = "no breakdown of the change: the two sides did different work";
+        let no_parts = || format!("no breakdown of the change: {}", comparison.because(&stage.name));
         let parts = does_compare.then(|| parts(stage)).and_then(Block::table);
         sections.extend([
             Section::new("", stage.name.as_str())
                 .with(Block::table(numbers(stage)))
                 .with(noise.into_iter().chain(outlier(stage)).map(Block::Note))
-                .with((!does_compare).then(|| Block::Missing(no_parts.to_owned()))),
+                .with((!does_compare).then(|| Block::Missing(no_parts()))),
             Section::new("", "Breakdown of the change of wall time").with(parts).inner(),
             Section::new("", "Kernels that changed").with(kernels(&stage.kernels, most)).inner(),
         ]);
