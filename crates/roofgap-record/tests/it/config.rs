@@ -260,6 +260,12 @@ fn what_is_unknown_is_refused_with_the_nearest() {
         (vec!["profiling/nsis=deep"], "did you mean profiling/nsys?"),
         (vec!["+run.modes=light"], "did you mean run.mode?"),
         (vec!["~run.modes"], "did you mean run.mode?"),
+        (
+            vec!["rnu.mode=light"],
+            "there is no key rnu.mode, did you mean run.mode? (command line: rnu.mode=light)",
+        ),
+        (vec!["profiling.nsy.trace=[cuda]"], "did you mean profiling.nsys.trace?"),
+        (vec!["~run.top_n_kernels", "~run.top_n_kernels"], "there is no key run.top_n_kernels (command line"),
         (vec!["profiling.nsys=deep"], "write profiling/nsys=OPTION"),
         (vec!["workload.env.A=1"], "add it with +workload.env.A=1"),
         (vec!["+model="], "write model=OPTION"),

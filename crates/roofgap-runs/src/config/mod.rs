@@ -90,7 +90,7 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, Error> {
         let key = error.path().to_string();
         let why = error.into_inner().to_string();
         match tree.origin(&key).filter(|_| why.starts_with("unknown field")) {
-            Some(origin) => layers.base.unknown_key(&key, origin),
+            Some((key, origin)) => layers.base.unknown_key(key, origin),
             None => tree.refused(&key, &readable(&why)),
         }
     })?;

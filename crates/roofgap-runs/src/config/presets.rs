@@ -1,11 +1,11 @@
 //! Presets: those built into the binary and those in a user's folder.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use roofgap_base::error::Error;
 use roofgap_base::file::read_text;
-use roofgap_collect::entries;
 use serde::Serialize;
 
 use super::overrides::Override;
@@ -69,7 +69,7 @@ impl Presets {
             return Err(failed(format!("the configuration folder {shown} is not a folder")));
         }
         let mut presets = Self { folder: Some(folder.to_owned()), ..Self::default() };
-        for path in yaml_files(folder, 3) {
+        for path in yaml_files(folder, 3)? {
             presets.files.push(path.strip_prefix(folder).unwrap_or(&path).to_owned());
         }
         let is_ours = |file: &Path| {
@@ -217,24 +217,31 @@ fn about(text: &str) -> String {
 }
 
 /// Lists the YAML files below a folder to a depth.
-fn yaml_files(folder: &Path, depth: usize) -> Vec<PathBuf> {
+fn yaml_files(folder: &Path, depth: usize) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
-    for path in entries(folder) {
+    for entry in fs::read_dir(folder).map_err(Error::io("read", folder))? {
+        let path = entry.map_err(Error::io("read", folder))?.path();
         if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
             continue;
         }
         if path.is_dir() && depth > 0 {
-            files.extend(yaml_files(&path, depth - 1));
+            files.extend(yaml_files(&path, depth - 1)?);
         } else if path.is_file() && path.extension().is_some_and(|end| end == "yaml") {
             files.push(path);
         }
     }
-    files
+    Ok(files)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_cannot_be_read_is_an_error() {
+        let error = yaml_files(Path::new("/dev/null"), 3).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read /dev/null"), "{error}");
+    }
 
     #[test]
     fn every_option_has_a_description() {

@@ -148,10 +148,10 @@ impl Tree {
         Value::Object(whole)
     }
 
-    /// Returns the origin of a leaf, or of the first one of a section.
-    pub fn origin(&self, key: &str) -> Option<&Origin> {
-        let leaf = self.get(key).or_else(|| Some(self.section(key).next()?.1));
-        leaf.map(|leaf| &leaf.origin)
+    /// Returns the key and the origin of a leaf, or of the first one of a section.
+    pub fn origin(&self, key: &str) -> Option<(&str, &Origin)> {
+        let (key, leaf) = self.0.get_key_value(key).or_else(|| self.section(key).next())?;
+        Some((key, &leaf.origin))
     }
 
     /// Makes the error of a value at a path of serde, or of the closest section above it.
@@ -159,7 +159,7 @@ impl Tree {
         let key = path.split(['[', '?']).next().unwrap_or(path).trim_end_matches('.');
         let at = |key: &str| match self.get(key) {
             Some(leaf) => Some(leaf.refused(key, why)),
-            None => Some(refusal(key, "this map", self.origin(key)?, why)),
+            None => Some(refusal(key, "this map", self.origin(key)?.1, why)),
         };
         let mut keys = std::iter::successors(Some(key), |key| Some(key.rsplit_once('.')?.0));
         keys.find_map(at).unwrap_or_else(|| failed(format!("the configuration cannot be used: {why}")))
@@ -399,7 +399,8 @@ pub fn is_free(key: &str) -> bool {
 
 /// Makes the error of a name that is none of `names`.
 fn unknown<'a>(key: &str, names: impl Iterator<Item = &'a str>, origin: &Origin) -> Error {
-    let guess = did_you_mean(key, names);
+    // A key that was removed is known.
+    let guess = did_you_mean(key, names.filter(|name| *name != key));
     Error::new(format!("there is no key {key}{guess} ({origin})")).with_hint(
         "`roofgap config show` prints every key; those of a Hydra module go into workload.overrides='[KEY=VALUE]'",
     )
