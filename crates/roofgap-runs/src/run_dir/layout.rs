@@ -119,7 +119,7 @@ impl Layout {
         entries(&nodes_in(&self.root))
     }
 
-    /// Lists the runs of the nodes of a job, oldest first; none in any other run.
+    /// Lists the runs of the nodes of a job, oldest first, also linked ones; none in any other run.
     pub fn node_runs(&self) -> Vec<PathBuf> {
         let runs = list_runs(&nodes_in(&self.root)).unwrap_or_default();
         runs.into_iter().map(|(_, path)| path).collect()
@@ -193,9 +193,10 @@ mod tests {
     fn only_runs_are_nodes_of_a_job() {
         let folder = tempfile::tempdir().unwrap();
         let nodes = nodes_in(folder.path());
-        for name in ["20260101-000000-2", "20260101-000000", ".nfs01", "copy"] {
+        for name in ["20260101-000000", ".nfs01", "copy"] {
             std::fs::create_dir_all(nodes.join(name)).unwrap();
         }
+        std::os::unix::fs::symlink(nodes.join("copy"), nodes.join("20260101-000000-2")).unwrap();
         let runs = ["20260101-000000", "20260101-000000-2"].map(|name| nodes.join(name));
         let job = Layout::of(folder.path());
         assert_eq!(job.node_runs(), runs);

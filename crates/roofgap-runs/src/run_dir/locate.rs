@@ -65,13 +65,15 @@ impl RunRef {
     }
 }
 
-/// Lists all runs below `base`, oldest first; none where the folder is missing.
+/// Lists all runs below `base`, oldest first, without links; none where the folder is missing.
 pub fn all(base: &Path) -> Result<Vec<RunRef>, LocateError> {
     let runs = match list_runs(base) {
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
         runs => runs.map_err(|source| LocateError::List { base: base.to_owned(), source })?,
     };
-    Ok(runs.into_iter().map(|(id, path)| RunRef { id: id.to_string(), path }).collect())
+    // A link leads out of the folder of the runs.
+    let own = runs.into_iter().filter(|(_, path)| !path.is_symlink());
+    Ok(own.map(|(id, path)| RunRef { id: id.to_string(), path }).collect())
 }
 
 /// Returns true for the directory of a run.

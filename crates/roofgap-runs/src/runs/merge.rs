@@ -16,7 +16,7 @@ use super::artifacts::{FoundFile, files, in_progress};
 use super::summary::status;
 use crate::run_dir::folder::{RunId, write_json};
 use crate::run_dir::layout::nodes_in;
-use crate::run_dir::locate::{self, LocateError, is_run};
+use crate::run_dir::locate::{LocateError, is_run};
 use crate::run_dir::{Layout, PhaseName, RunRef, SessionRecord};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -63,9 +63,11 @@ pub fn merge(runs: &[RunRef], out: &Path) -> Result<MergeOutcome, Error> {
     }
     // As private as a run.
     fs::DirBuilder::new().recursive(true).mode(0o700).create(out).map_err(Error::io("create", out))?;
-    let nodes = runs.iter().flat_map(|run| match Layout::of(&run.path).node_runs() {
-        nodes if nodes.is_empty() => vec![run.path.clone()],
-        nodes => nodes,
+    let nodes = runs.iter().flat_map(|run| {
+        let mut nodes = Layout::of(&run.path).node_runs();
+        // A session that was ended in its first moments has no record.
+        nodes.retain(|node| is_run(node));
+        if nodes.is_empty() { vec![run.path.clone()] } else { nodes }
     });
     // The order of the arguments must not matter.
     for node in nodes.collect::<BTreeSet<PathBuf>>() {
@@ -99,8 +101,7 @@ fn copy_node(run: &Path, job: &Path) -> Result<(), Error> {
 pub fn join_nodes(job: &Path) -> Result<MergeOutcome, Error> {
     let mut outcome = MergeOutcome { run: job.to_owned(), ..MergeOutcome::default() };
     let mut nodes: Vec<(u32, RunRef, Vec<Option<CaptureRank>>)> = Vec::new();
-    // A session that was ended in its first moments has no record.
-    for run in locate::all(&nodes_in(job))?.into_iter().filter(|run| is_run(&run.path)) {
+    for run in Layout::of(job).node_runs().iter().filter(|run| is_run(run)).map(|run| RunRef::at(run)) {
         let captures = Layout::of(&run.path).native_captures();
         if captures.is_empty() {
             outcome.problems.push(format!(
@@ -256,5 +257,9 @@ mod tests {
                 assert!(!node.join("native/.hidden").exists());
             }
         }
+        // A node without a record is none.
+        fs::create_dir(nodes_in(&out).join("20260101-000000-4")).unwrap();
+        let again = merge(&[RunRef::at(&out)], &base.path().join("again")).unwrap();
+        assert_eq!(again.from, ["20260101-000000-2", "20260101-000000-3"]);
     }
 }
