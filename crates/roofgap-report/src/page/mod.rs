@@ -16,7 +16,7 @@ mod findings;
 mod flame;
 mod kernels;
 mod roofline;
-pub(crate) mod stages;
+mod stages;
 mod timeline;
 
 pub use crate::render::html::{STYLE, Shell, shell};

@@ -48,23 +48,19 @@ pub fn stages(bundle: Bundle<'_>) -> Markup {
 
 /// Returns the parts of a stage's time that are not empty, with their time in ns and their share in %.
 pub fn shares(stage: &Stage) -> Vec<(&'static TimePart, i64, f64)> {
-    shares_of(parts(stage).map_or_else(Vec::new, Vec::from))
-}
-
-/// Returns the parts that are not empty, of their times in the order of [`PARTS`], ns, with their share in %.
-pub fn shares_of(times: Vec<i64>) -> Vec<(&'static TimePart, i64, f64)> {
+    let times = parts(stage).unwrap_or_default();
     let all = times.iter().fold(0, |sum: i64, ns| sum.saturating_add(*ns)).max(1) as f64;
     let parts = PARTS.iter().zip(times).filter(|part| part.1 > 0);
     parts.map(|(part, ns)| (part, ns, 100.0 * ns as f64 / all)).collect()
 }
 
 /// Lists parts with their shares.
-pub fn share_words(shares: &[(&TimePart, i64, f64)]) -> String {
+fn share_words(shares: &[(&TimePart, i64, f64)]) -> String {
     joined(shares.iter().map(|(part, _, share)| format!("{} {share:.1} %", part.name)), ", ")
 }
 
 /// Renders the meaning of the colours of parts.
-pub fn legend<'a>(parts: impl Iterator<Item = &'a TimePart>) -> Markup {
+fn legend<'a>(parts: impl Iterator<Item = &'a TimePart>) -> Markup {
     html! { ul.legend { @for part in parts { li { i class=(part.class) {} (part.name) " " small { (part.meaning) } } } } }
 }
 
