@@ -94,6 +94,9 @@ fn build(sources: &Sources, out: &Path) -> Result<Vec<u8>, String> {
     let target = get("TARGET");
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
     cargo.args(["build", "--release", "--offline", "--quiet", "--lib", "--target", &target]);
+    if get("CARGO_CFG_TARGET_ENV") == "gnu" {
+        cargo.args(["--features", "preload"]);
+    }
     cargo.arg("--manifest-path").arg(sources.inject.join("Cargo.toml"));
     if sources.packaged {
         let wire = format!("patch.crates-io.roofgap-wire.path={:?}", sources.wire.display().to_string());

@@ -1,6 +1,7 @@
 //! The library that records a timeline from inside the profiled program.
 //!
-//! The CUDA driver (`CUDA_INJECTION64_PATH`) or NVTX (`NVTX_INJECTION64_PATH`) loads it. It writes the timeline of the process to
+//! The CUDA driver (`CUDA_INJECTION64_PATH`) or NVTX (`NVTX_INJECTION64_PATH`) loads it, or it is preloaded (`LD_PRELOAD`) and records calls
+//! without CUPTI. It writes the timeline of the process to
 //! a file in `ROOFGAP_NATIVE_DIR`, in the format of `roofgap_wire`, and does nothing when that variable is not set.
 //! When the program closes the descriptor of that file, the recording ends with a note beside it (`<capture>.log`).
 //!
@@ -12,6 +13,7 @@
 //! | [`emit`] | NVTX ranges of our own program |
 //! | `cupti` | CUPTI, loaded at run time |
 //! | `nvtx` | annotations of the program |
+//! | [`launches`] | calls of the driver, where this library is preloaded |
 //! | `collector` | the recording and its writer thread |
 //! | [`sampler`] | hardware counters, and power, clocks and the like of all devices, sampled from a process of our own |
 //!
@@ -51,6 +53,7 @@ mod cupti;
 
 mod collector;
 pub mod emit;
+pub mod launches;
 mod nvtx;
 pub mod sampler;
 
@@ -148,6 +151,11 @@ fn start() -> Option<&'static Session> {
     }
     STATE.store(STARTED, Ordering::Release);
     session
+}
+
+/// Returns true if this process is recorded, which begins with the first call of the driver.
+fn is_recording() -> bool {
+    session::current().is_some() || STATE.load(Ordering::Relaxed) == IDLE && start().is_some()
 }
 
 fn begin() -> Option<&'static Session> {

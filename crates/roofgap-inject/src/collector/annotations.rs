@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use super::thread::{ROOM_FOR_POPS, ThreadRecorder, with};
 use super::{duty, now, windows};
 use roofgap_wire::{
-    Category, Domain, EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop, Record, Registered, Text, ThreadName,
-    WindowCause,
+    CallName, Category, Domain, EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop, Record, Registered, Text,
+    ThreadName, WindowCause,
 };
 
 /// Records the begin of a push/pop range.
@@ -110,6 +110,7 @@ pub enum Named {
     String { id: u32, domain: u32 },
     Category { id: u32, domain: u32 },
     Thread { tid: u32 },
+    Call { api: u32 },
 }
 
 struct Node {
@@ -171,6 +172,7 @@ impl Seen {
                 Named::String { id, domain } => Record::Registered(Registered { id, domain, text }),
                 Named::Category { id, domain } => Record::Category(Category { domain, id, name: text }),
                 Named::Thread { tid } => Record::ThreadName(ThreadName { tid, given: 1, name: text }),
+                Named::Call { api } => Record::CallName(CallName { api, name: text }),
             });
             node = entry.next;
         }
