@@ -15,7 +15,7 @@ use crate::model::{Architecture, Tokens, WorkFacts};
 use crate::names::Naming;
 use crate::numbers::count;
 use crate::rates::add_rates;
-use crate::replay::{Replay, Uncorrected, correct};
+use crate::replay::{Replay, Uncorrected, correct, unprofiled};
 use crate::result::*;
 use crate::roof;
 use crate::stages::{AbsentStage, StageIndex, StageSet};
@@ -31,6 +31,7 @@ use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::vitals::GpuVitals;
 use roofgap_trace::{CallClass, Device, LossKind, Losses, Ns, OpKind, RecordedWindows, SourceFormat, Trace};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// Options of an analysis.
 #[derive(Debug, Clone, Default)]
@@ -59,6 +60,8 @@ pub struct Options {
     pub operators: Option<Vec<Operator>>,
     /// Profiler overhead.
     pub overhead: Vec<Overhead>,
+    /// Ranges and calls of a run without a profiler.
+    pub baseline: Option<Arc<Trace>>,
     /// Time of a unit of a stage (see [`Steady`]) without the profiler, as the user states it.
     pub unprofiled: Vec<(String, Ns)>,
     /// Requests that were sent while the timeline was recorded; without them, those of the account.
@@ -287,6 +290,7 @@ fn timed(case: &Case<'_>) -> (Analysis, Vec<StageEvidence>) {
     };
     add_serving(&mut analysis, case);
     analysis.ranks = ranks::of_capture(trace, &analysis, None).into_iter().collect();
+    add_baseline(&mut analysis, case);
     add_own_cost(&mut analysis, index);
     add_stated(&mut analysis, &options.unprofiled);
     add_limits(&mut analysis);
@@ -409,6 +413,16 @@ fn add_communication(stages: &mut [Stage], evidence: &[StageEvidence], recorded:
         stage.warm.iter_mut().for_each(|warm| warm.communication = stage.communication);
     }
 }
+/// Adds the overhead on stages whose time the program does not write, by the ranges and calls of its unprofiled run.
+fn add_baseline(analysis: &mut Analysis, Case { trace, options, index, .. }: &Case<'_>) {
+    let Some((tool, baseline)) = analysis.recorder().zip(options.baseline.as_ref()) else { return };
+    let found = unprofiled::overheads((trace, index, &analysis.stages), baseline, &options.stages, tool);
+    let known =
+        |row: &Overhead| analysis.overhead.iter().any(|own| own.tool == tool && own.stage == row.stage);
+    let new: Vec<Overhead> = found.into_iter().filter(|row| !known(row)).collect();
+    analysis.overhead.extend(new);
+}
+
 /// Adds the overhead on stages of which a part of the steps was recorded, by pairs of steps of the process. Where a run without the
 /// profiler was measured, what it costs steps that are not recorded counts, too.
 fn add_own_cost(analysis: &mut Analysis, index: &StageIndex) {

@@ -8,6 +8,7 @@
 
 #[cfg(test)]
 mod tests;
+pub mod unprofiled;
 
 use crate::attribution::NO_CALL;
 use crate::result::{Corrected, CostSource, Overhead, Stage};

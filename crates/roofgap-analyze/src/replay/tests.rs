@@ -313,3 +313,59 @@ fn the_own_work_of_the_profiler_in_a_stage_is_summed() {
     trace.profiler = vec![(1_010_000, 1_011_000), (0, 1_002_000), (1_001_000, 1_003_000)];
     assert_eq!(overhead(&trace), Some(4_000));
 }
+
+/// The part of a run that is timed without a profiler.
+fn unprofiled(trace: &Trace) -> Options {
+    let mut baseline = Trace { ops: Default::default(), ..trace.clone() };
+    baseline.sources.clear();
+    Options { baseline: Some(baseline.into()), ..Options::default() }
+}
+
+#[test]
+fn ranges_of_a_run_without_the_profiler_tell_its_overhead() {
+    for (number, work) in PROGRAMS.iter().enumerate() {
+        let (profiled, truth) = (Program::run(8, work, COST), Program::run(8, work, 0));
+        let step = decode(&truth).steady.unwrap().time_ns;
+        let analysis = analyze(&profiled, &unprofiled(&truth)).analysis;
+        let [row] = &analysis.overhead[..] else { panic!("program {number}: {:?}", analysis.overhead) };
+        assert_eq!((row.tool, row.stage.as_str(), row.pairs), (Profiler::Nsys, "decode", None));
+        let (low, high) = row.interval.unwrap();
+        assert!(low <= row.ratio && row.ratio <= high, "program {number}: {row:?}");
+        let found = analysis.stages[0].steady.as_ref().unwrap().unprofiled_ns.unwrap();
+        assert!((found - step).abs() * 100 <= step, "program {number}: {found} of {step}");
+        let corrected = analysis.stages[0].corrected.unwrap();
+        assert!((corrected.low_ns..=corrected.high_ns).contains(&step), "program {number}: {corrected:?}");
+    }
+}
+
+#[test]
+fn runs_with_other_numbers_of_steps_are_compared_by_their_medians() {
+    let profiled = Program::run(8, PROGRAMS[0], COST);
+    let ratio = |steps: u32| {
+        let baseline = unprofiled(&Program::run(steps, PROGRAMS[0], 0));
+        analyze(&profiled, &baseline).analysis.overhead.first().map(|row| (row.ratio, row.interval.is_some()))
+    };
+    let (same, other) = (ratio(8).unwrap(), ratio(5).unwrap());
+    assert!(same.0 > 1.2 && (same.0 - other.0).abs() < 0.01 && same.1 && other.1, "{same:?} {other:?}");
+    // Two steps have one period, which has no spread.
+    assert_eq!(ratio(2).map(|row| row.1), Some(false));
+}
+
+#[test]
+fn a_stage_that_the_unprofiled_run_has_not_gets_no_overhead_and_an_account_wins() {
+    let profiled = Program::run(8, PROGRAMS[0], COST);
+    let mut other = Program::run(8, PROGRAMS[0], 0);
+    let own = Overhead {
+        tool: Profiler::Nsys,
+        stage: "decode".to_owned(),
+        ratio: 3.0,
+        interval: None,
+        pairs: None,
+        of_runs: None,
+        stated: false,
+    };
+    let with_account = Options { overhead: vec![own.clone()], ..unprofiled(&other) };
+    assert_eq!(analyze(&profiled, &with_account).analysis.overhead, [own]);
+    other.ranges.rows.clear();
+    assert_eq!(analyze(&profiled, &unprofiled(&other)).analysis.overhead, []);
+}

@@ -9,7 +9,7 @@ mod iterations;
 mod ranges;
 
 pub use index::{AbsentStage, Cold, Span, StageIndex, StageSpans};
-pub use iterations::DATA_LOADER;
+pub use iterations::{DATA_LOADER, iterations};
 pub use ranges::AllOfStage;
 
 use std::fmt;

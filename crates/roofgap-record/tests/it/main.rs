@@ -6,6 +6,7 @@
 mod config;
 mod counters_rank;
 mod hydra;
+mod launches;
 mod process;
 mod runs;
 mod selection;

@@ -1,7 +1,7 @@
 //! Opens a run directory. Everything comes from disk, so that an interrupted or an old run is opened like a new one.
 //! Workload accounts give the program's own times, and profiler overhead.
 
-use super::{Opened, Overrides, ranks, read_sniffed, sniff_each};
+use super::{Opened, Overrides, ranks, read_each, read_sniffed, sniff_each};
 use crate::config::model::architecture;
 use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
@@ -116,6 +116,9 @@ pub fn open_recordings(
         tokens: tokens(given.tokens, config, account.as_ref()),
         operators: operators(layout, account.as_ref()),
         overhead: overheads(layout),
+        baseline: Some(layout.baseline_captures())
+            .filter(|captures| !captures.is_empty())
+            .map(|captures| read_each(&captures, &mut unreadable).trace.into()),
         recorded_requests: recorded_requests(layout, tool),
         workload: workload_facts(config),
         baseline_vitals: stored(layout.vitals(PhaseName::Baseline))
@@ -323,7 +326,7 @@ fn add_reasons(analysis: &mut Analysis, layout: &Layout, record: &SessionRecord,
     if baseline.is_some_and(|phase| phase.status == PhaseStatus::Ok)
         && account_at(layout.baseline_account()).is_none()
     {
-        let why = "the program writes no stage times, so profiler overhead cannot be computed";
+        let why = "neither the program nor its ranges tell the unprofiled times of stages, so profiler overhead cannot be computed";
         known.push(Reason::new(About::Overhead, why));
     }
     // Pairs of windows need no baseline.

@@ -38,6 +38,8 @@ files! {
     page => "report.html";
     /// Folder of the baseline run.
     baseline => "baseline";
+    /// Shared library that times the calls of the baseline run, present while it is in use.
+    baseline_library => "baseline/libroofgap_inject.so";
     /// Workload account of the baseline run.
     baseline_account => "baseline/workload.json";
     /// Folder of Nsight Systems.
@@ -102,16 +104,17 @@ impl Layout {
 
     /// Lists the captures of the native collector by name, one per process; those of a job lie in the runs of its nodes.
     pub fn native_captures(&self) -> Vec<PathBuf> {
-        let is_capture = |path: &PathBuf| {
-            let name = path.to_string_lossy();
-            name.strip_suffix(".gz").unwrap_or(&name).ends_with(".rgcap")
-        };
         let mut captures = Vec::new();
         for folder in std::iter::once(self.root.clone()).chain(self.node_runs()) {
-            captures.extend(entries(&Self::of(&folder).native()).into_iter().filter(is_capture));
+            captures.extend(captures_in(&Self::of(&folder).native()));
         }
         captures.sort();
         captures
+    }
+
+    /// Lists the captures of the baseline run, one per process: ranges and calls.
+    pub fn baseline_captures(&self) -> Vec<PathBuf> {
+        captures_in(&self.baseline()).collect()
     }
 
     /// Lists the entries of a job's folder of nodes, sorted by name, runs or not. A run of one node has none.
@@ -139,6 +142,13 @@ impl Layout {
     pub fn ncu_stage_report(&self, stage: &str) -> PathBuf {
         self.ncu().join(format!("{}.ncu-rep", file_name(stage)))
     }
+}
+
+fn captures_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    entries(folder).into_iter().filter(|path| {
+        let name = path.to_string_lossy();
+        name.strip_suffix(".gz").unwrap_or(&name).ends_with(".rgcap")
+    })
 }
 
 /// Returns the folder of the runs of the nodes of a job.

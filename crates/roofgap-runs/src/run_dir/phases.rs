@@ -151,7 +151,10 @@ phases! {
         file("scripts/*", "script"),
     ];
     /// Runs the program without a profiler.
-    Baseline = "baseline", Some(About::Overhead), [ACCOUNT,];
+    Baseline = "baseline", Some(About::Overhead), [
+        ACCOUNT,
+        recording("*baseline/*.rgcap", "unprofiled calls"),
+    ];
     /// Records the timeline.
     Timeline = "timeline", Some(About::Kernels), [
         recording("*.nsys-rep", "nsys report"),
@@ -202,6 +205,7 @@ mod tests {
             ("session.json", "record of the session"),
             ("nodes/a/session.json", "other"),
             ("nodes/a/native/1-2.rgcap.old.gz", "timeline (native)"),
+            ("baseline/1-2.rgcap.gz", "unprofiled calls"),
             ("nsys/run.sqlite.gz", "timeline (nsys)"),
             ("torch/trace.json.gz", "timeline (torch)"),
             ("torch/operators.json", "workload account"),

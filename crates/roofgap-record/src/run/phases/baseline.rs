@@ -1,20 +1,23 @@
 //! Runs the program without a profiler: the reference for profiler overhead, and the proof that the program works.
+//! The native collector is in the program without CUPTI, where that is possible: it times ranges and calls of the driver.
 
 use roofgap_base::clock::ns;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
 use roofgap_base::exit::Exit;
 use roofgap_base::numbers::time;
-use roofgap_collect::child::EndReason;
+use roofgap_collect::child::{EndReason, probe};
+use roofgap_collect::command::CommandLine;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
-use roofgap_runs::run_dir::PhaseName;
+use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::account::{self, Account};
 
-use super::{Phase, Ready, Results, Skip};
-use crate::run::context::{AttemptError, PhaseContext, PhaseDescription};
-use crate::run::program::Program;
+use super::{Phase, Ready, Results, Skip, timeline};
+use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
+use crate::run::tools::Tools;
 use crate::stage1;
 use roofgap_base::error::Error;
 
@@ -41,8 +44,9 @@ impl Phase for BaselineRun {
         (!config.runner.baseline).then_some("runner.baseline is false")
     }
 
-    fn commands(&self, Ready { program, .. }: &Ready) -> Result<PhaseDescription, Error> {
-        Ok(program.phase_command(NAME, &program.layout.baseline_account())?.into())
+    fn commands(&self, ready: &Ready) -> Result<PhaseDescription, Error> {
+        let command = ready.program.phase_command(NAME, &ready.program.layout.baseline_account())?;
+        Ok(if is_timed(ready) { timed(command, &ready.program.layout) } else { command }.into())
     }
 
     fn skip(&self, context: &PhaseContext<'_>, _: &Results) -> Option<Skip> {
@@ -53,7 +57,7 @@ impl Phase for BaselineRun {
     fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
         let baseline = match &context.config.stage1.run_dir {
             Some(folder) => take_stage1(context, folder)?,
-            None => run_program(context, &found.ready()?.program)?,
+            None => run_program(context, found.ready()?)?,
         };
         found.baseline = Some(baseline);
         Ok(())
@@ -72,16 +76,67 @@ fn take_stage1(context: &mut PhaseContext<'_>, folder: &Path) -> Result<Baseline
     Ok(Baseline { wall: Duration::from_nanos(wall_ns), account: Some(found.account) })
 }
 
+/// Tells whether the calls of the program are to be timed. A program that is part of roofgap times its own stages.
+fn is_timed(Ready { program, tools }: &Ready) -> bool {
+    let is_own = matches!(program.config.workload.kind, WorkloadKind::Embedded | WorkloadKind::Hf);
+    !is_own && timeline::is_usable(tools)
+}
+
+/// Size limit of the times of a process, MB: millions of calls.
+const MAX_MB: &str = "256";
+
+/// Returns the command with the collector preloaded.
+fn timed(mut command: PhaseCommand, layout: &Layout) -> PhaseCommand {
+    let library = layout.baseline_library();
+    let set = command.line.env_value("LD_PRELOAD").map(|value| value.map(OsString::from));
+    let mut preload = library.clone().into_os_string();
+    if let Some(others) = set.unwrap_or_else(|| std::env::var_os("LD_PRELOAD")).filter(|set| !set.is_empty())
+    {
+        preload.push(":");
+        preload.push(others);
+    }
+    let line = command.line.env("LD_PRELOAD", preload).env("NVTX_INJECTION64_PATH", library);
+    command.line = line.env("ROOFGAP_NATIVE_DIR", layout.baseline()).env("ROOFGAP_NATIVE_MAX_MB", MAX_MB);
+    command
+}
+
+/// Writes the collector, and tries whether another program starts with it.
+fn try_library(context: &mut PhaseContext<'_>, tools: &Tools, line: &CommandLine) -> Result<(), String> {
+    let library = tools.native.as_ref().map_err(ToString::to_string)?;
+    let path = context.layout.baseline_library();
+    timeline::write_library(context, library, &path).map_err(|error| error.why)?;
+    let preload = line.env_value("LD_PRELOAD").flatten().unwrap_or_default();
+    let tried = probe(&CommandLine::new("true").env("LD_PRELOAD", preload), Duration::from_secs(10));
+    match tried.map_err(|error| error.to_string())? {
+        output if output.success && !output.stderr.contains("libroofgap_inject") => Ok(()),
+        output => Err(output.summary()),
+    }
+}
+
 /// Runs the program. A failure ends the session, because it would fail under a profiler too.
-fn run_program(context: &mut PhaseContext<'_>, program: &Program) -> Result<Baseline, AttemptError> {
+fn run_program(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Baseline, AttemptError> {
     // A failure of roofgap is not a failure of the program.
     fn own<E: Into<AttemptError>>(error: E) -> AttemptError {
         error.into().ending(Exit::Partial)
     }
     context.run_dir.folder("baseline").map_err(own)?;
     let path = context.layout.baseline_account();
-    let command = program.phase_command(NAME, &path).map_err(own)?;
-    let outcome = context.run(&command).map_err(own)?;
+    let mut command = ready.program.phase_command(NAME, &path).map_err(own)?;
+    if is_timed(ready) {
+        let timed = timed(command.clone(), &context.layout);
+        match try_library(context, &ready.tools, &timed.line) {
+            Ok(()) => command = timed,
+            Err(why) => {
+                context.note(format!("calls are not timed: the collector cannot be preloaded: {why}"))
+            }
+        }
+    }
+    let outcome = context.run(&command).map_err(own);
+    let _ = std::fs::remove_file(context.layout.baseline_library());
+    for capture in context.layout.baseline_captures() {
+        context.output(&capture);
+    }
+    let outcome = outcome?;
     if !outcome.is_success() {
         let (exit, hint) = match outcome.ended {
             EndReason::TimeBudget { .. } => (Exit::ProgramFailed, "; raise run.timeout if it needs longer"),
@@ -109,8 +164,11 @@ fn run_program(context: &mut PhaseContext<'_>, program: &Program) -> Result<Base
             false => "it wrote no account of its stages".to_owned(),
         };
         let wall = time(ns(outcome.wall));
-        context
-            .note(format!("the program ran {wall}; {how}, so only the time of the whole process is known"));
+        let known = match context.layout.baseline_captures().is_empty() {
+            true => "the time of the whole process is",
+            false => "the times of its ranges and calls are",
+        };
+        context.note(format!("the program ran {wall}; {how}, so only {known} known"));
     }
     Ok(Baseline { wall: outcome.wall, account: account.ok() })
 }

@@ -22,7 +22,7 @@ use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::Input;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const NAME: PhaseName = PhaseName::Timeline;
@@ -89,7 +89,7 @@ fn order(config: &Config, is_usable: bool, engine: Option<&str>) -> ([Recorder; 
 }
 
 /// Tells whether the native collector can record GPU work here.
-fn is_usable(tools: &Tools) -> bool {
+pub(super) fn is_usable(tools: &Tools) -> bool {
     tools.native.is_ok() && tools.gpu.is_ok()
 }
 
@@ -426,7 +426,7 @@ fn record_natively(
 ) -> Result<Input, AttemptError> {
     let mode = context.config.run.mode;
     context.run_dir.folder("native")?;
-    write_library(context, library)?;
+    write_library(context, library, &context.layout.native_library())?;
     let command = native_command(program)?;
     let folder = context.layout.native();
     let counters = program.sampler().map(|line| Sampler::counters(line, &folder));
@@ -463,10 +463,13 @@ fn record_natively(
 }
 
 /// Writes the library and checks its hash.
-fn write_library(context: &mut PhaseContext<'_>, library: &NativeLibrary) -> Result<(), AttemptError> {
-    let path = context.layout.native_library();
-    context.run_dir.write(&path, library.bytes)?;
-    let (written, expected) = (hash_file(&path)?.sha256, library.sha256());
+pub(super) fn write_library(
+    context: &mut PhaseContext<'_>,
+    library: &NativeLibrary,
+    path: &Path,
+) -> Result<(), AttemptError> {
+    context.run_dir.write(path, library.bytes)?;
+    let (written, expected) = (hash_file(path)?.sha256, library.sha256());
     if written != expected {
         let why = format!("{} has SHA-256 {written}, expected {expected}", path.display());
         return Err(AttemptError::new(why));
