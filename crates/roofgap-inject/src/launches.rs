@@ -95,11 +95,9 @@ pub extern "C" fn roofgap_launch_count() -> u64 {
 fn replace(name: &[u8], real: usize) -> usize {
     let Some(kind) = kind_of(name).filter(|_| real != 0) else { return real };
     for (at, (place, entry)) in REPLACED.iter().zip(ENTRIES).enumerate() {
-        let new = || Replaced { real, kind, name: String::from_utf8_lossy(name).into() };
         let known = place.get_or_init(|| {
-            let new = new();
-            add_name(Named::Call { api: plain(at) }, new.name.as_bytes());
-            new
+            add_name(Named::Call { api: plain(at) }, name);
+            Replaced { real, kind, name: String::from_utf8_lossy(name).into() }
         });
         if known.real == real {
             return entry as usize;
@@ -145,19 +143,18 @@ unsafe extern "C" fn call<const AT: usize>(
         if matches!(replaced.kind, Kind::Launch | Kind::LaunchEx | Kind::Graph) {
             LAUNCHES.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(begun) = begun {
-            let end = now();
-            let (function, shape) = match replaced.kind {
-                Kind::Launch => (a, [b, c, d, e, f, g].map(|side| side as u32)),
+        let Some(begun) = begun else { return };
+        let number = match replaced.kind {
+            Kind::Launch => token(AT, replaced, a, [b, c, d, e, f, g].map(|side| side as u32)),
+            Kind::LaunchEx => {
                 // SAFETY: the driver has read the configuration.
-                Kind::LaunchEx => {
-                    (b, unsafe { (a as *const [u32; 6]).as_ref() }.copied().unwrap_or_default())
-                }
-                Kind::Graph => (a, [0; 6]),
-                _ => return thread::call(plain(AT), result, begun, end),
-            };
-            thread::call(token(AT, replaced, function, shape), result, begun, end);
-        }
+                let shape = unsafe { (a as *const [u32; 6]).as_ref() }.copied().unwrap_or_default();
+                token(AT, replaced, b, shape)
+            }
+            Kind::Graph => token(AT, replaced, a, [0; 6]),
+            _ => plain(AT),
+        };
+        thread::leave(true, number, 0, result as u32, begun);
     }));
     result
 }

@@ -4,6 +4,7 @@ use super::MEDIAN_INTERVAL;
 use crate::attribution::{Contexts, Launches};
 use crate::result::{Overhead, Profiler, Stage, StageKind};
 use crate::stages::{Span, StageIndex, StageSet, StageSpans, iterations};
+use crate::timeline::DEVIATION;
 use roofgap_base::stats::median_f64;
 use roofgap_trace::{CallClass, Ns, Trace};
 use rustc_hash::FxHashMap;
@@ -11,7 +12,7 @@ use rustc_hash::FxHashMap;
 /// Start and time of a unit of a stage on the CPU, ns.
 type Unit = (Ns, Ns);
 
-/// Measures the overhead on the stages of an index. Stages of which a part was recorded are left out.
+/// Measures the overhead on the stages of an index, but not on those of which a part was recorded, and not on those of engines.
 pub fn overheads(
     (trace, index, stages): (&Trace, &StageIndex, &[Stage]),
     unprofiled: &Trace,
@@ -19,19 +20,23 @@ pub fn overheads(
     tool: Profiler,
 ) -> Vec<Overhead> {
     let (second, _) = StageIndex::build(unprofiled, Launches::default(), Contexts::default(), set);
-    let stages = stages.iter().enumerate().take(index.len()).filter(|(_, stage)| stage.coverage.is_none());
     let row = |(at, stage): (usize, &Stage)| {
-        let profiled = units(trace, index.spans(at), engine_spans(index, at));
+        if stage.coverage.is_some() || !index.engine_steps(at).is_empty() {
+            return None;
+        }
+        let profiled = units(trace, index.spans(at));
         let warm = index.spans(index.warm(at));
-        let is_warm = |start: Ns| {
-            let kept = if warm.steps.is_empty() { &warm.instances } else { &warm.steps };
-            kept.binary_search_by_key(&start, |span| span.start).is_ok()
-        };
-        let (ratio, interval) = ratio(&profiled, is_warm, &unprofiled_units(unprofiled, &second, stage))?;
+        let warm = if warm.steps.is_empty() { &warm.instances } else { &warm.steps };
+        let is_warm = |unit: &Unit| warm.binary_search_by_key(&unit.0, |span| span.start).is_ok();
+        let has_warm = profiled.iter().any(is_warm);
+        // Runs with other numbers of units are compared as far as both go.
+        let pairs = profiled.iter().zip(unprofiled_units(unprofiled, &second, stage));
+        let pairs = pairs.filter(|(unit, _)| !has_warm || is_warm(unit));
+        let (ratio, interval) = ratio(pairs.map(|(with, without)| (with.1 as f64 / without.1 as f64).ln()))?;
         let stage = stage.name.clone();
         Some(Overhead { tool, stage, ratio, interval, pairs: None, of_runs: None, stated: false })
     };
-    stages.filter_map(row).collect()
+    stages.iter().enumerate().take(index.len()).filter_map(row).collect()
 }
 
 /// Returns the units of a stage in the unprofiled run; none where they are not found.
@@ -41,35 +46,22 @@ fn unprofiled_units(trace: &Trace, index: &StageIndex, stage: &Stage) -> Vec<Uni
         let calls = &trace.calls;
         let launching = (0..calls.len()).filter(|call| starts.contains(&calls.class[*call]));
         let launching: Vec<_> = launching.map(|call| (calls.start[call], calls.process[call])).collect();
-        let steps = iterations(trace, &launching);
-        return units(trace, &StageSpans { steps, ..StageSpans::default() }, &[]);
+        return units(trace, &StageSpans { steps: iterations(trace, &launching), ..StageSpans::default() });
     }
     let at = (0..index.len()).find(|at| index.name(*at) == stage.name);
-    at.map_or_else(Vec::new, |at| units(trace, index.spans(at), engine_spans(index, at)))
-}
-
-/// Returns the steps that follow one another across the stages of an engine.
-fn engine_spans(index: &StageIndex, stage: usize) -> &[Span] {
-    if index.engine_steps(stage).is_empty() { &[] } else { index.engine_spans() }
+    at.map_or_else(Vec::new, |at| units(trace, index.spans(at)))
 }
 
 /// Returns the time from the start of each step to that of the next one on its thread in its instance; without such, that of each instance.
 /// In the steady state the CPU goes on as fast as the GPU.
-fn units(trace: &Trace, spans: &StageSpans, engine: &[Span]) -> Vec<Unit> {
-    let sequence = if engine.is_empty() { &spans.steps } else { engine };
+fn units(trace: &Trace, spans: &StageSpans) -> Vec<Unit> {
     let mut next = FxHashMap::default();
     let period = |span: &Span| {
-        let before = spans.instances.partition_point(|instance| instance.start <= span.start);
-        let instance = if engine.is_empty() { before } else { 0 };
+        let instance = spans.instances.partition_point(|instance| instance.start <= span.start);
         let thread = span.range_in(trace).map(|range| range.thread);
-        let next = next.insert((thread, instance), span.start)?;
-        let is_own = spans
-            .steps
-            .binary_search_by_key(&(span.start, span.range), |step| (step.start, step.range))
-            .is_ok();
-        is_own.then_some((span.start, next - span.start))
+        Some((span.start, next.insert((thread, instance), span.start)? - span.start))
     };
-    let mut units: Vec<Unit> = sequence.iter().rev().filter_map(period).collect();
+    let mut units: Vec<Unit> = spans.steps.iter().rev().filter_map(period).collect();
     units.reverse();
     if units.is_empty() {
         units = spans.instances.iter().map(|span| (span.start, span.length())).collect();
@@ -77,32 +69,11 @@ fn units(trace: &Trace, spans: &StageSpans, engine: &[Span]) -> Vec<Unit> {
     units
 }
 
-/// Divides the times of two runs, with the ends of the 95 % confidence interval. The units of runs with as many are compared one by one.
-fn ratio(
-    profiled: &[Unit],
-    is_warm: impl Fn(Ns) -> bool,
-    unprofiled: &[Unit],
-) -> Option<(f64, Option<(f64, f64)>)> {
-    let log = |time: Ns| (time as f64).ln();
-    let has_warm = profiled.iter().any(|(start, _)| is_warm(*start));
-    let counts = |start: Ns| !has_warm || is_warm(start);
-    let pairs = profiled.iter().zip(unprofiled).filter(|((start, _), _)| counts(*start));
-    let (middle, error) = if profiled.len() == unprofiled.len() {
-        middle(pairs.map(|(with, without)| log(with.1) - log(without.1)).collect())?
-    } else {
-        let with = middle(profiled.iter().filter(|unit| counts(unit.0)).map(|unit| log(unit.1)).collect())?;
-        let without = middle(unprofiled.iter().map(|unit| log(unit.1)).collect())?;
-        (with.0 - without.0, with.1.zip(without.1).map(|(a, b)| a.hypot(b)))
-    };
-    let ratio = Some(middle.exp()).filter(|ratio| ratio.is_finite() && *ratio > 0.0)?;
-    Some((ratio, error.map(|error| ((middle - error).exp(), (middle + error).exp()))))
-}
-
-/// Returns the median of values and half of its 95 % confidence interval; a single value has none.
-fn middle(values: Vec<f64>) -> Option<(f64, Option<f64>)> {
-    let middle = median_f64(&mut values.clone())?;
-    let mut distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
-    let spread = 1.4826 * median_f64(&mut distances)?;
-    let error = MEDIAN_INTERVAL * spread / (values.len() as f64).sqrt();
-    Some((middle, (values.len() > 1).then_some(error)))
+/// Returns the median of ratios, given by their logarithms, and the ends of its 95 % confidence interval; a single one has none.
+fn ratio(logs: impl Iterator<Item = f64>) -> Option<(f64, Option<(f64, f64)>)> {
+    let logs: Vec<f64> = logs.filter(|log| log.is_finite()).collect();
+    let middle = median_f64(&mut logs.clone())?;
+    let spread = median_f64(&mut logs.iter().map(|log| (log - middle).abs()).collect::<Vec<f64>>())?;
+    let error = MEDIAN_INTERVAL * DEVIATION * spread / (logs.len() as f64).sqrt();
+    Some((middle.exp(), (logs.len() > 1).then(|| ((middle - error).exp(), (middle + error).exp()))))
 }

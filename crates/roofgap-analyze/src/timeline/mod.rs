@@ -14,7 +14,9 @@ pub use idle::{
 };
 pub use interval::{CoveredTime, Extent, IntervalSet};
 pub use stages::StageMeter;
-pub use steps::{StepPeriod, StepPeriods, expected, sample_deviation, steady, step_summary, time_deviation};
+pub use steps::{
+    DEVIATION, StepPeriod, StepPeriods, expected, sample_deviation, steady, step_summary, time_deviation,
+};
 
 use crate::gpu::{CopyLinks, UserLimits};
 use crate::names::Naming;

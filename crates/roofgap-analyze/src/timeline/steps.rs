@@ -358,7 +358,7 @@ const LEAST_UNITS: usize = 5;
 const COMMON: usize = 3;
 
 /// Factor from a median distance to a standard deviation.
-const DEVIATION: f64 = 1.4826;
+pub const DEVIATION: f64 = 1.4826;
 
 /// Summarises repeated units robustly; `None` without any. `expected` is the time of each that its work explains, ns.
 pub fn steady(unit: SteadyUnit, times: &[Ns], expected: &[Ns]) -> Option<Steady> {

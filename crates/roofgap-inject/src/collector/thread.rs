@@ -1,7 +1,6 @@
 //! Per-thread state: the ring of a thread, and the records of calls and graph nodes that CUPTI reports on it.
 
 use std::cell::Cell;
-use std::ffi::c_int;
 use std::ptr;
 
 use super::duty::OpenStep;
@@ -168,15 +167,6 @@ pub fn leave(runtime: bool, api: u32, correlation: u32, result: u32, start: u64)
         }
         let handle = thread.local.handle.get();
         let call = Call { api, thread: handle, correlation, result, start, end: now() };
-        thread.put(&call.encode_head(), &[], ROOM_FOR_POPS);
-    });
-}
-
-/// Records a call of the driver that is timed without CUPTI.
-pub fn call(api: u32, result: c_int, start: u64, end: u64) {
-    with(|thread| {
-        let thread_handle = thread.local.handle.get();
-        let call = Call { api, thread: thread_handle, correlation: 0, result: result as u32, start, end };
         thread.put(&call.encode_head(), &[], ROOM_FOR_POPS);
     });
 }

@@ -38,8 +38,6 @@ files! {
     page => "report.html";
     /// Folder of the baseline run.
     baseline => "baseline";
-    /// Shared library that times the calls of the baseline run, present while it is in use.
-    baseline_library => "baseline/libroofgap_inject.so";
     /// Workload account of the baseline run.
     baseline_account => "baseline/workload.json";
     /// Folder of Nsight Systems.

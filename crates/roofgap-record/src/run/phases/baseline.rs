@@ -2,7 +2,7 @@
 //! The native collector is in the program without CUPTI, where that is possible: it times ranges and calls of the driver.
 
 use roofgap_base::clock::ns;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
 
@@ -87,14 +87,11 @@ const MAX_MB: &str = "256";
 
 /// Returns the command with the collector preloaded.
 fn timed(mut command: PhaseCommand, layout: &Layout) -> PhaseCommand {
-    let library = layout.baseline_library();
+    let library = layout.native_library();
     let set = command.line.env_value("LD_PRELOAD").map(|value| value.map(OsString::from));
-    let mut preload = library.clone().into_os_string();
-    if let Some(others) = set.unwrap_or_else(|| std::env::var_os("LD_PRELOAD")).filter(|set| !set.is_empty())
-    {
-        preload.push(":");
-        preload.push(others);
-    }
+    let others = set.unwrap_or_else(|| std::env::var_os("LD_PRELOAD"));
+    let all: Vec<OsString> = [Some(library.clone().into_os_string()), others].into_iter().flatten().collect();
+    let preload = all.join(OsStr::new(":"));
     let line = command.line.env("LD_PRELOAD", preload).env("NVTX_INJECTION64_PATH", library);
     command.line = line.env("ROOFGAP_NATIVE_DIR", layout.baseline()).env("ROOFGAP_NATIVE_MAX_MB", MAX_MB);
     command
@@ -103,8 +100,7 @@ fn timed(mut command: PhaseCommand, layout: &Layout) -> PhaseCommand {
 /// Writes the collector, and tries whether another program starts with it.
 fn try_library(context: &mut PhaseContext<'_>, tools: &Tools, line: &CommandLine) -> Result<(), String> {
     let library = tools.native.as_ref().map_err(ToString::to_string)?;
-    let path = context.layout.baseline_library();
-    timeline::write_library(context, library, &path).map_err(|error| error.why)?;
+    timeline::write_library(context, library).map_err(|error| error.why)?;
     let preload = line.env_value("LD_PRELOAD").flatten().unwrap_or_default();
     let tried = probe(&CommandLine::new("true").env("LD_PRELOAD", preload), Duration::from_secs(10));
     match tried.map_err(|error| error.to_string())? {
@@ -132,10 +128,9 @@ fn run_program(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Baseline
         }
     }
     let outcome = context.run(&command).map_err(own);
-    let _ = std::fs::remove_file(context.layout.baseline_library());
-    for capture in context.layout.baseline_captures() {
-        context.output(&capture);
-    }
+    let _ = std::fs::remove_file(context.layout.native_library());
+    let captures = context.layout.baseline_captures();
+    let timed = captures.iter().filter(|capture| context.output(capture)).count() > 0;
     let outcome = outcome?;
     if !outcome.is_success() {
         let (exit, hint) = match outcome.ended {
@@ -164,11 +159,8 @@ fn run_program(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Baseline
             false => "it wrote no account of its stages".to_owned(),
         };
         let wall = time(ns(outcome.wall));
-        let known = match context.layout.baseline_captures().is_empty() {
-            true => "the time of the whole process is",
-            false => "the times of its ranges and calls are",
-        };
-        context.note(format!("the program ran {wall}; {how}, so only {known} known"));
+        let known = if timed { "its ranges and calls" } else { "the whole process" };
+        context.note(format!("the program ran {wall}; {how}, so only the time of {known} is known"));
     }
     Ok(Baseline { wall: outcome.wall, account: account.ok() })
 }

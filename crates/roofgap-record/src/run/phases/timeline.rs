@@ -22,7 +22,7 @@ use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::Input;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 const NAME: PhaseName = PhaseName::Timeline;
@@ -425,8 +425,7 @@ fn record_natively(
     is_one: bool,
 ) -> Result<Input, AttemptError> {
     let mode = context.config.run.mode;
-    context.run_dir.folder("native")?;
-    write_library(context, library, &context.layout.native_library())?;
+    write_library(context, library)?;
     let command = native_command(program)?;
     let folder = context.layout.native();
     let counters = program.sampler().map(|line| Sampler::counters(line, &folder));
@@ -466,10 +465,11 @@ fn record_natively(
 pub(super) fn write_library(
     context: &mut PhaseContext<'_>,
     library: &NativeLibrary,
-    path: &Path,
 ) -> Result<(), AttemptError> {
-    context.run_dir.write(path, library.bytes)?;
-    let (written, expected) = (hash_file(path)?.sha256, library.sha256());
+    let path = context.layout.native_library();
+    context.run_dir.folder("native")?;
+    context.run_dir.write(&path, library.bytes)?;
+    let (written, expected) = (hash_file(&path)?.sha256, library.sha256());
     if written != expected {
         let why = format!("{} has SHA-256 {written}, expected {expected}", path.display());
         return Err(AttemptError::new(why));
