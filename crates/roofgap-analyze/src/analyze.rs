@@ -18,6 +18,7 @@ use crate::rates::add_rates;
 use crate::replay::{Replay, Uncorrected, correct, unprofiled};
 use crate::result::*;
 use crate::roof;
+use crate::shapes::ShapedKernels;
 use crate::stages::{AbsentStage, StageIndex, StageSet};
 use crate::timeline::{
     Activity, CopyMeter, HostWork, IntervalSet, LaunchGaps, StageMeter, StepPeriods, find_cold, from_totals,
@@ -56,6 +57,8 @@ pub struct Options {
     pub tokens: Tokens,
     /// The program's own account of its run.
     pub account: Option<Account>,
+    /// Trace of another run of the program with the shapes of its operators, where the trace has none.
+    pub shapes: Option<Arc<Trace>>,
     /// Operators of a separate run, instead of those of the trace.
     pub operators: Option<Vec<Operator>>,
     /// Profiler overhead.
@@ -255,7 +258,7 @@ fn timed(case: &Case<'_>) -> (Analysis, Vec<StageEvidence>) {
         }
     }
     add_communication(&mut stages, &evidence, &recorded);
-    let no_own_stages = stages.iter().all(|stage| stage.kind == StageKind::Whole);
+    let no_own_stages = stages.iter().all(Stage::is_unnamed);
     if let Some(program) = program.filter(|_| stages.is_empty()) {
         stages = account::stages(program);
     }
@@ -370,6 +373,8 @@ fn add_counters(
         analysis.counters = joined.rows();
         analysis.ncu_rules = counters::rules(counters);
     }
+    let shaped = ShapedKernels::find(trace, index, case.options.shapes.as_deref());
+    shaped.attach(&mut analysis.kernels, trace, gpu);
     let roofs = if case.from == KernelOrigin::Counters {
         counters::alone::attach(&mut analysis.kernels, &joined);
         let kernels = &analysis.kernels;
@@ -378,7 +383,7 @@ fn add_counters(
     } else {
         counters::attach(&mut analysis.kernels, &joined, None);
         let at_clock = |gpu: &GpuFacts| counters::roofs(&joined, &timeline, gpu);
-        vitals::add_roofs(analysis, trace, index, gpu, at_clock);
+        vitals::add_roofs(analysis, trace, index, gpu, &shaped, at_clock);
         gpu.map(at_clock)
     };
     for stage in &mut analysis.stages {
@@ -389,7 +394,7 @@ fn add_counters(
     }
     let mut roofs = roofs.unwrap_or_default();
     if let Some(gpu) = gpu {
-        roof::add_modelled(&mut roofs, trace, index, gpu);
+        roof::add_modelled(&mut roofs, trace, index, gpu, &shaped);
     }
     roof::attach(analysis, &roofs);
     vitals::add_activity(analysis, trace, index);
@@ -754,6 +759,11 @@ fn loss_messages(losses: &Losses, kind: LossKind) -> Vec<LossMessage> {
 }
 
 /// Takes the operators of the options, of the trace or of the program's account; without any, of the ranges.
+/// Returns the operators of a trace.
+pub fn trace_operators(trace: &Trace) -> Vec<Operator> {
+    operator_table(trace, &Launches::join(trace, &mut Losses::default()).call_of_op)
+}
+
 fn operators(case: &Case<'_>) -> (Vec<Operator>, Option<Reason>) {
     let trace = case.trace;
     if let Some(operators) = case.options.operators.as_ref().filter(|o| !o.is_empty()) {

@@ -34,6 +34,7 @@
 //! - [`knobs`]: changes of a workload that carry out the action of a finding;
 //! - `replay`: the stages without the profiler that recorded them;
 //! - `roof`: the distance of kernels and stages to the roof;
+//! - `shapes`: FLOPs and bytes of kernels by the shapes of their operators ([`launches_of_window`]);
 //! - `checks`: consistency of the result ([`violations`]).
 
 pub mod compare;
@@ -52,6 +53,7 @@ mod engines;
 mod host;
 mod job;
 mod layers;
+mod loops;
 mod names;
 mod ranks;
 mod rates;
@@ -59,6 +61,7 @@ mod replay;
 mod result;
 mod roof;
 mod serving;
+mod shapes;
 mod stages;
 mod timeline;
 mod verdict;
@@ -67,7 +70,7 @@ mod vitals;
 use roofgap_base::numbers;
 
 pub use account::operators as account_operators;
-pub use analyze::{Analyzed, Options, analyze};
+pub use analyze::{Analyzed, Options, analyze, trace_operators};
 pub use attribution::{
     CallKind, CallNode, Contexts, LaunchCount, Launches, NO_CALL, Scope, call_tree, launch_counts,
     operation_tree,
@@ -78,6 +81,7 @@ pub use host::{HostStack, host_stacks};
 pub use job::{RankRecord, join_ranks};
 pub use names::{Family, ShortNames, family, short_name};
 pub use result::*;
+pub use shapes::launches_of_window;
 pub use stages::{
     AllOfStage, NamedPlace, Pattern, Span, StageError, StageIndex, StageRule, StageSet, StageSpans,
 };

@@ -1,15 +1,13 @@
 //! The distance of kernels and stages to the roof of the device: [`RoofDistance`] has the rule.
 //!
-//! [`RoofSums`] adds up launches whose work is known. Their work comes from `counters`, or is modelled from the recorded shapes of
-//! operators.
+//! [`RoofSums`] adds up launches whose work is known. Their work comes from `counters`, or from the recorded `shapes` of operators.
 
-use crate::gpu::{Dtype, GpuFacts};
+use crate::gpu::GpuFacts;
 use crate::result::{Analysis, Kernel, RoofDistance, RoofSource, Stage};
+use crate::shapes::ShapedKernels;
 use crate::stages::StageIndex;
-use roofgap_trace::{NameId, OpKind, ShapedOperator, Trace};
+use roofgap_trace::{NameId, Trace};
 use rustc_hash::FxHashMap;
-use std::cmp::Reverse;
-use std::ops::Range;
 
 /// Puts the distance to the roof beside every kernel and stage whose work is known.
 pub fn attach(analysis: &mut Analysis, sums: &RoofSums) {
@@ -166,21 +164,21 @@ impl RoofSums {
     }
 }
 
-/// Adds the launches of operators with recorded shapes that launch exactly one kernel. Kernels that were measured in their stage
-/// are left to the counters.
-pub fn add_modelled(sums: &mut RoofSums, trace: &Trace, index: &StageIndex, gpu: &GpuFacts) {
-    let mut shaped: Vec<&ShapedOperator> = trace.shaped.iter().collect();
-    shaped.sort_by_key(|op| (op.thread, op.start, Reverse(op.end)));
-    // Launches of a kernel in a stage, by the operator and its shapes, with the roof of one; `None` where those do not give the work.
-    type Key = (Option<usize>, NameId, (NameId, NameId, NameId));
-    let text = |id| trace.names.get(id);
+/// Adds the kernels of operators with known shapes. Kernels that were measured in their stage are left to the counters.
+pub fn add_modelled(
+    sums: &mut RoofSums,
+    trace: &Trace,
+    index: &StageIndex,
+    gpu: &GpuFacts,
+    shaped: &ShapedKernels,
+) {
+    // Launches of a kernel in a stage by the operator, with the roof of one; `None` where the GPU has no peak for its type.
+    type Key = (Option<usize>, NameId, usize);
     let mut groups: FxHashMap<Key, Option<(f64, RoofTime)>> = FxHashMap::default();
-    for (operator, row) in single_kernels(trace, &shaped, index) {
-        let Some(op) = shaped.get(operator) else { continue };
-        let stage = index.stage_of_op(row);
-        let key = (stage, trace.ops.name[row], (op.name, op.dims, op.types));
+    for &(row, operator) in &shaped.rows {
+        let key = (index.stage_of_op(row), trace.ops.name[row], operator);
         let launches = groups.entry(key).or_insert_with(|| {
-            let work = OperatorWork::from_shapes(text(op.name), text(op.dims), text(op.types))?;
+            let work = shaped.operators[operator].work;
             let each_ns = gpu.roof_ns(work.flops, work.bytes, gpu.peak(work.dtype))?;
             Some((each_ns, RoofTime { total_ns: 0, roof_ns: 0.0, source: RoofSource::Modelled }))
         });
@@ -192,7 +190,7 @@ pub fn add_modelled(sums: &mut RoofSums, trace: &Trace, index: &StageIndex, gpu:
         }
     }
     let modelled = groups.into_iter().filter_map(|((stage, kernel, _), launches)| {
-        Some((stage.map(|stage| index.name(stage)), text(kernel), launches?.1))
+        Some((stage.map(|stage| index.name(stage)), trace.names.get(kernel), launches?.1))
     });
     let new = |(stage, kernel, _): &(Option<&str>, &str, RoofTime)| {
         sums.of_kernel(*stage, kernel) == RoofSum::default()
@@ -200,120 +198,6 @@ pub fn add_modelled(sums: &mut RoofSums, trace: &Trace, index: &StageIndex, gpu:
     let modelled: Vec<_> = modelled.filter(new).collect();
     for (stage, kernel, took) in modelled {
         sums.add(stage, kernel, took);
-    }
-}
-
-/// Returns the operators that launch exactly one kernel, with the row of that kernel.
-fn single_kernels(trace: &Trace, shaped: &[&ShapedOperator], index: &StageIndex) -> Vec<(usize, usize)> {
-    if shaped.is_empty() {
-        return Vec::new();
-    }
-    let mut kernels: Vec<(u32, usize)> = vec![(0, 0); shaped.len()];
-    let mut after = 0;
-    for row in (0..trace.ops.len()).filter(|row| trace.ops.kind[*row] == OpKind::Kernel) {
-        let call = index.call_of_op(row) as usize;
-        let Some(start) = trace.calls.start.get(call) else { continue };
-        let at = (trace.calls.thread[call], *start);
-        let is_before = |after: usize| shaped.get(after).is_some_and(|op| (op.thread, op.start) <= at);
-        // Mostly launches follow one another.
-        after += usize::from(is_before(after));
-        if is_before(after) || after.checked_sub(1).is_some_and(|last| !is_before(last)) {
-            after = shaped.partition_point(|op| (op.thread, op.start) <= at);
-        }
-        let is_around = |kernel: &usize| shaped[*kernel].thread == at.0 && shaped[*kernel].end >= at.1;
-        if let Some(kernel) = after.checked_sub(1).filter(is_around) {
-            kernels[kernel] = (kernels[kernel].0 + 1, row);
-        }
-    }
-    let single = kernels.iter().enumerate().filter(|(_, (count, _))| *count == 1);
-    single.map(|(operator, (_, row))| (operator, *row)).collect()
-}
-
-/// FLOPs and bytes of an operator.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct OperatorWork {
-    /// Floating-point operations.
-    pub flops: f64,
-    /// Bytes, with every input and output moved once.
-    pub bytes: f64,
-    /// Type of the inputs.
-    pub dtype: Dtype,
-}
-
-impl OperatorWork {
-    /// Returns the work of an operator; `None` where name, shapes or types do not tell it.
-    pub fn from_shapes(operator: &str, dims: &str, types: &str) -> Option<Self> {
-        let dims: Vec<Vec<u64>> =
-            serde_json::from_str::<Vec<serde_json::Value>>(dims).ok()?.iter().map(shape).collect();
-        let types: Vec<String> = serde_json::from_str(types).ok()?;
-        let input = |at: usize| dims.get(at).map(Vec::as_slice);
-        let (flops, elements, inputs) = match operator {
-            "aten::mm" => product(1, input(0)?, input(1)?, 0..2)?,
-            "aten::addmm" => {
-                let (flops, elements, inputs) = product(1, input(1)?, input(2)?, 0..3)?;
-                (flops, elements + count(input(0)?), inputs)
-            }
-            "aten::bmm" => match (input(0)?, input(1)?) {
-                ([batch, left @ ..], [other, right @ ..]) if batch == other => {
-                    product(*batch, left, right, 0..2)?
-                }
-                _ => return None,
-            },
-            "aten::_scaled_dot_product_flash_attention"
-            | "aten::_scaled_dot_product_efficient_attention"
-            | "aten::_scaled_dot_product_cudnn_attention" => attention(input(0)?, input(1)?, input(2)?)?,
-            _ => return None,
-        };
-        let dtype = dtype(types.get(inputs)?)?;
-        (flops > 0.0).then_some(Self { flops, bytes: elements * dtype.bits() / 8.0, dtype })
-    }
-}
-
-type Work = (f64, f64, Range<usize>);
-
-/// Returns FLOPs and elements of `batch` products of a matrix of M x K and one of K x N.
-fn product(batch: u64, left: &[u64], right: &[u64], inputs: Range<usize>) -> Option<Work> {
-    let ([m, k], [same, n]) = (left, right) else {
-        return None;
-    };
-    let [batch, m, k, n] = [batch, *m, *k, *n].map(|size| size as f64);
-    let elements = batch * (m * k + k * n + m * n);
-    (*same as f64 == k).then_some((2.0 * batch * m * n * k, elements, inputs))
-}
-
-/// Returns FLOPs and elements of the attention of one new token for each sequence. For several tokens the work depends on the mask,
-/// which the shapes do not tell.
-fn attention(query: &[u64], key: &[u64], value: &[u64]) -> Option<Work> {
-    let ([batch, heads, 1, size], [_, _, length, _], [_, _, _, value_size]) = (query, key, value) else {
-        return None;
-    };
-    let [batch, heads, size, length, value_size] =
-        [*batch, *heads, *size, *length, *value_size].map(|size| size as f64);
-    let flops = 2.0 * batch * heads * length * (size + value_size);
-    let output = batch * heads * value_size;
-    Some((flops, count(query) + count(key) + count(value) + output, 0..3))
-}
-
-fn count(shape: &[u64]) -> f64 {
-    shape.iter().map(|size| *size as f64).product()
-}
-
-/// Reads the shape of an input; empty for one that is not a tensor.
-fn shape(value: &serde_json::Value) -> Vec<u64> {
-    let sizes = value.as_array().map(Vec::as_slice).unwrap_or_default();
-    sizes.iter().filter_map(serde_json::Value::as_u64).collect()
-}
-
-/// Returns the type that all inputs share. That of `float` is left out: whether TF32 is allowed is not recorded.
-fn dtype(types: &[String]) -> Option<Dtype> {
-    let first = types.first()?;
-    if types.iter().any(|other| other != first) {
-        return None;
-    }
-    match first.as_str() {
-        "c10::BFloat16" => Some(Dtype::Bf16),
-        "c10::Half" => Some(Dtype::Fp16),
-        _ => None,
     }
 }
 
@@ -340,42 +224,5 @@ mod tests {
         assert_eq!((stage.above_roof_ns, stage.roof_covered_ns), (Some(800), Some(1_800)));
         assert_eq!(stage.roof_source, Some(RoofSource::Mixed));
         assert_eq!(sums.of_stage("prefill").distance(), RoofDistance::default());
-    }
-
-    const BF16: &str = r#"["c10::BFloat16", "c10::BFloat16", "c10::BFloat16"]"#;
-
-    fn work(operator: &str, dims: &str) -> Option<(f64, f64)> {
-        OperatorWork::from_shapes(operator, dims, BF16).map(|work| (work.flops, work.bytes))
-    }
-
-    #[test]
-    fn products_by_hand() {
-        // 2 x 3 times 3 x 4: 2 * 2 * 4 * 3 operations; 6 + 12 + 8 elements of two bytes.
-        assert_eq!(work("aten::mm", "[[2, 3], [3, 4]]"), Some((48.0, 52.0)));
-        assert_eq!(work("aten::addmm", "[[4], [2, 3], [3, 4], [], []]"), Some((48.0, 60.0)));
-        assert_eq!(work("aten::bmm", "[[5, 2, 3], [5, 3, 4]]"), Some((240.0, 260.0)));
-        assert_eq!(work("aten::mm", "[[2, 3], [5, 4]]"), None);
-        assert_eq!(work("aten::bmm", "[[5, 2, 3], [6, 3, 4]]"), None);
-        assert_eq!(work("aten::mul", "[[2, 3], [3, 4]]"), None);
-        assert_eq!(work("aten::mm", "nonsense"), None);
-    }
-
-    #[test]
-    fn attention_of_one_token_by_hand() {
-        let operator = "aten::_scaled_dot_product_flash_attention";
-        // 1 sequence, 4 heads of 8, 2 heads of keys, 10 tokens: 2 * 4 * 10 * 16 operations; 32 + 160 + 160 + 32 elements.
-        let decode = "[[1, 4, 1, 8], [1, 2, 10, 8], [1, 2, 10, 8]]";
-        assert_eq!(work(operator, decode), Some((1280.0, 768.0)));
-        // The mask of several tokens is not known.
-        assert_eq!(work(operator, "[[1, 4, 10, 8], [1, 4, 10, 8], [1, 4, 10, 8]]"), None);
-    }
-
-    #[test]
-    fn types_must_tell_the_peak() {
-        let with = |types: &str| OperatorWork::from_shapes("aten::mm", "[[2, 3], [3, 4]]", types);
-        assert_eq!(with(r#"["float", "float"]"#), None);
-        assert_eq!(with(r#"["c10::Half", "c10::BFloat16"]"#), None);
-        assert_eq!(with(r#"["c10::Half", "c10::Half"]"#).map(|work| work.dtype), Some(Dtype::Fp16));
-        assert_eq!(with("[]"), None);
     }
 }

@@ -262,7 +262,7 @@ def profiled(torch, args, loop, device):
     profiler_ranges = ProfilerRanges(loop.ranges, record_function)
     outer, loop.ranges = loop.ranges, profiler_ranges
     try:
-        with profile(activities=activities, acc_events=True) as profiler:
+        with profile(activities=activities, record_shapes=True, acc_events=True) as profiler:
             stages, tokens = loop.once()
     finally:
         loop.ranges = outer

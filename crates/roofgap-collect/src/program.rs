@@ -120,6 +120,7 @@ const SCRIPTS: &[(&str, &str)] = scripts![
     "adapters/tensorrt_llm.py",
     "adapters/transformers_batching.py",
     "adapters/counters_rank.py",
+    "adapters/operators.py",
     "adapters/torch_distributed.py",
 ];
 

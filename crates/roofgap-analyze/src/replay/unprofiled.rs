@@ -2,6 +2,7 @@
 
 use super::MEDIAN_INTERVAL;
 use crate::attribution::{Contexts, Launches};
+use crate::loops::{self, Loop};
 use crate::result::{Overhead, Profiler, Stage, StageKind};
 use crate::stages::{Span, StageIndex, StageSet, StageSpans, iterations};
 use crate::timeline::DEVIATION;
@@ -41,12 +42,23 @@ pub fn overheads(
 
 /// Returns the units of a stage in the unprofiled run; none where they are not found.
 fn unprofiled_units(trace: &Trace, index: &StageIndex, stage: &Stage) -> Vec<Unit> {
-    if stage.kind == StageKind::Whole {
+    if matches!(stage.kind, StageKind::Whole | StageKind::Loop) {
         let starts = [CallClass::Launch, CallClass::GraphLaunch, CallClass::Copy];
         let calls = &trace.calls;
         let launching = (0..calls.len()).filter(|call| starts.contains(&calls.class[*call]));
         let launching: Vec<_> = launching.map(|call| (calls.start[call], calls.process[call])).collect();
-        return units(trace, &StageSpans { steps: iterations(trace, &launching), ..StageSpans::default() });
+        let (_, mut steps) = iterations(trace, &launching);
+        if steps.is_empty() {
+            // The same loop is repeated as often.
+            let count = stage.steps.as_ref().map_or(0, |steps| steps.count);
+            let (loops, main) = loops::find(trace, &[]);
+            let is_same = |found: &&Loop| count.abs_diff(found.spans.len() as u64) <= 1;
+            let main = main.and_then(|main| loops.get(main)).filter(is_same);
+            steps = main
+                .or_else(|| loops.iter().find(is_same))
+                .map_or_else(Vec::new, |found| found.spans.clone());
+        }
+        return units(trace, &StageSpans { steps, ..StageSpans::default() });
     }
     let at = (0..index.len()).find(|at| index.name(*at) == stage.name);
     at.map_or_else(Vec::new, |at| units(trace, index.spans(at)))

@@ -32,6 +32,31 @@ results! {
         /// Distance to the roof.
         #[serde(flatten)]
         pub roof: RoofDistance,
+        /// Operators of its launches and their work, by the shapes of their inputs, longest first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub shapes: Vec<KernelShape>,
+    }
+
+    /// The launches of a kernel by one operator with known shapes.
+    pub struct KernelShape {
+        /// Operator name.
+        pub operator: String,
+        /// Shapes of the inputs, as the profiler writes them.
+        pub dims: String,
+        /// Types of the inputs, as the profiler writes them.
+        pub types: String,
+        /// Format of the peak.
+        pub dtype: String,
+        /// Number of launches.
+        pub calls: u64,
+        /// Their time, ns.
+        pub total_ns: i64,
+        /// Floating-point operations of a launch.
+        pub flops: f64,
+        /// Bytes of a launch, with every input and output moved once.
+        pub bytes: f64,
+        /// Time of a launch at the roof, ns; null where a peak is not known.
+        pub roof_ns: Option<f64>,
     }
 
     /// The kernels of the layers of one kind in one stage.

@@ -15,6 +15,8 @@ words! {
         Mixed = "mixed",
         /// The whole trace, where no stage was found.
         Whole = "whole",
+        /// The loop in which the program spends its time. Its steps are the repetitions.
+        Loop = "loop",
         /// A stage named by the user.
         #[default]
         Custom = "custom",
@@ -423,6 +425,9 @@ results! {
         /// The stage without its cold instances and steps; `None` where all of it is warm. See [`Stage::warm`].
         #[serde(skip)]
         pub warm: Option<Box<Stage>>,
+        /// What it is called in a sentence, for a loop without a name of its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub title: Option<String>,
         /// It is the part of a trace after its start-up.
         #[serde(skip)]
         pub after_startup: bool,
@@ -461,8 +466,14 @@ impl Stage {
         match self.kind {
             StageKind::Whole if self.after_startup || self.startup_ns() > 0 => "the trace after its start-up",
             StageKind::Whole => "the whole trace",
+            StageKind::Loop => self.title.as_deref().unwrap_or(&self.name),
             _ => &self.name,
         }
+    }
+
+    /// Tells whether no name of the program says what it is: the whole trace, or a loop that was found without a name.
+    pub fn is_unnamed(&self) -> bool {
+        self.kind == StageKind::Whole || self.title.is_some()
     }
 
     /// Returns the time of a start-up that is left out of its warm part, ns.

@@ -105,7 +105,7 @@ impl FrameSteps {
             StageKind::Prefill => 0,
             StageKind::Mixed => 1,
             StageKind::Decode => 2,
-            StageKind::Whole | StageKind::Custom => 3,
+            StageKind::Whole | StageKind::Loop | StageKind::Custom => 3,
         });
         let steps = steps.into_iter().map(|((row, call, work), kind)| {
             // A step that is only larger than the others may generate too.

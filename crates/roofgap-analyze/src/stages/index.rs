@@ -6,12 +6,14 @@ use super::ranges::{AllOfStage, EngineStage, StageRanges, Warmup};
 use super::{StageRule, StageSet, step_stage};
 use crate::attribution::{Contexts, Launches, NO_CALL};
 use crate::engines::{Engine, EngineStep};
+use crate::loops::{self, Loop};
 use crate::result::{BesideRanges, ColdStart, StageKind, Tail};
 use crate::timeline::{Activity, IntervalSet};
 use roofgap_base::stats::median;
 use roofgap_trace::{NameId, Ns, OpKind, ProcessId, Range, ThreadId, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 /// Marks a context outside of every instance, or outside of every stage.
@@ -64,6 +66,8 @@ pub struct StageSpans {
 #[derive(Debug, Clone, Default)]
 struct IndexedStage {
     name: String,
+    /// What it is called in a sentence; `None` for its name.
+    title: Option<String>,
     kind: StageKind,
     /// Position of its rule in the set: decides between stages that hold the same operation.
     rule: usize,
@@ -114,8 +118,13 @@ pub struct StageIndex {
     between: FxHashMap<u32, u32>,
     /// Operations of an engine's first step that ran before the one launched first. They are in no stage.
     early: FxHashSet<u32>,
-    /// Position of the recorded window of each operation, for the stage that holds the whole trace; empty without gaps.
+    /// Position of the recorded window of each operation, for the stage that holds the whole trace, or [`NOWHERE`] for one outside of the
+    /// loop; empty where all are in.
     window_of_op: Vec<u32>,
+    /// The calls before and after the loop that is a stage; empty without one.
+    outside: FxHashSet<u32>,
+    /// Loops, from the outermost inwards; empty where stages have names of their own.
+    pub loops: Vec<Loop>,
     phases_told_by: Option<String>,
 }
 
@@ -188,7 +197,7 @@ impl StageIndex {
             }
         }
         if index.stages.is_empty() && set.stages.iter().all(|rule| !rule.requested) {
-            index.add_whole_trace(trace);
+            index.add_own_stage(trace);
         }
         index.between = index.work_between(trace);
         for stage in 0..index.stages.len() {
@@ -268,7 +277,7 @@ impl StageIndex {
             return;
         };
         let startup_ns = start.as_ref().map_or(0, |start| start.startup_ns);
-        let starts_up = startup_ns > 0;
+        let starts_up = startup_ns > 0 && whole.kind == StageKind::Whole;
         (whole.cold, whole.tail) = (start, tail);
         if instances.is_empty() && steps.is_empty() && !starts_up {
             return;
@@ -300,25 +309,23 @@ impl StageIndex {
             notes: kept(&warm_part.spans.notes, &[]),
         };
         // An instance that begins with cold steps begins after them.
-        let is_whole_trace = warm_part.kind == StageKind::Whole;
+        let by_time = is_by_time(warm_part.kind);
         for instance in warm_part.spans.instances.iter_mut().filter(|_| !engine) {
             let first =
                 |list: &[Span]| list.iter().find(|span| inside(span, instance)).map(|span| span.start);
             let warm = match (first(&all.steps), first(&warm_part.spans.steps)) {
                 (Some(cold), Some(warm)) if cold < warm || starts_up => Some(warm),
-                (None, _) if startup_ns > 0 => Some(instance.start + startup_ns),
+                (None, _) if starts_up => Some(instance.start + startup_ns),
                 _ => None,
             };
             if let Some(warm) = warm {
                 // The whole trace holds what was launched before its steps, too.
                 let from = if trace.recorded.is_empty() { Ns::MIN } else { instance.start };
-                let earlier = (0u32..).zip(&trace.calls.start).filter(|_| is_whole_trace);
+                let earlier = (0u32..).zip(&trace.calls.start).filter(|_| by_time);
                 let earlier = earlier.filter(|(_, start)| (from..warm).contains(*start));
                 warm_part.cold_calls.extend(earlier.map(|(call, _)| call));
                 let unlaunched = |op: usize| self.launches.call_of_op.get(op) == Some(&NO_CALL);
-                if is_whole_trace
-                    && (0..trace.ops.len()).any(|op| trace.ops.start[op] < warm && unlaunched(op))
-                {
+                if by_time && (0..trace.ops.len()).any(|op| trace.ops.start[op] < warm && unlaunched(op)) {
                     warm_part.cold_calls.insert(NO_CALL);
                 }
                 instance.start = warm;
@@ -404,9 +411,9 @@ impl StageIndex {
         rows
     }
 
-    /// Adds a stage for all GPU work, so that a trace without stages has an answer too. It begins with its first step, where the CPU may
-    /// work for long before it launches anything.
-    fn add_whole_trace(&mut self, trace: &Trace) {
+    /// Adds the loop in which the program spends its time, named or not; without one a stage for all GPU work, so that a trace without stages
+    /// has an answer too.
+    fn add_own_stage(&mut self, trace: &Trace) {
         let (Some(&start), Some(&end)) = (trace.ops.start.iter().min(), trace.ops.end.iter().max()) else {
             return;
         };
@@ -414,20 +421,56 @@ impl StageIndex {
             .filter(|call| self.contexts.of_call(*call as u32) != NOWHERE)
             .map(|call| (trace.calls.start[call], trace.calls.process[call]))
             .collect();
-        let steps = iterations(trace, &launching);
-        // Without steps, getting the first batch is the beginning.
-        let loads = |range: &&Range| steps.is_empty() && trace.names.get(range.name).starts_with(DATA_LOADER);
-        let loading = trace.ranges.rows.iter().filter(loads).map(|range| range.start);
-        let first = steps.iter().map(|span| span.start).chain(loading).min();
-        let start = first.map_or(start, |first| first.min(start));
-        let end = end_of_steps(&steps, &launching).map_or(end, |last| last.max(end));
-        let mut instances = vec![Span { start, end, range: None }];
-        if !trace.recorded.is_empty() {
-            (instances, self.window_of_op) = self.recorded_windows(trace);
+        let (mut name, mut steps) = iterations(trace, &launching);
+        let mut title = None;
+        if steps.is_empty() && trace.recorded.is_empty() {
+            let main;
+            (self.loops, main) = loops::find(trace, &self.launches.call_of_op);
+            if let Some(found) = main.and_then(|main| self.loops.get(main)) {
+                steps.clone_from(&found.spans);
+                let own = loops::name(trace, &steps);
+                title = own.is_none().then(|| found.title());
+                name = own.unwrap_or_else(|| "loop".to_owned());
+            }
         }
-        let spans = StageSpans { instances, steps, notes: Vec::new() };
+        let mut spans =
+            StageSpans { instances: vec![Span { start, end, range: None }], ..StageSpans::default() };
+        if !trace.recorded.is_empty() {
+            (spans.instances, self.window_of_op) = self.recorded_windows(trace);
+            spans.steps = steps;
+        } else if let Some(first) = steps.first().map(|first| first.start) {
+            let end = end_of_steps(&steps, &launching).unwrap_or(end);
+            // Its GPU work may go on.
+            let end = self.leave_out(trace, first..=end).max(end);
+            spans = StageSpans {
+                instances: vec![Span { start: first, end, range: None }],
+                steps,
+                notes: Vec::new(),
+            };
+            let kind = StageKind::Loop;
+            return self.add(IndexedStage { name, title, kind, spans, ..IndexedStage::default() });
+        } else {
+            // Getting the first batch is the beginning.
+            let loads = |range: &&Range| trace.names.get(range.name).starts_with(DATA_LOADER);
+            let loading = trace.ranges.rows.iter().filter(loads).map(|range| range.start).min();
+            spans.instances[0].start = loading.map_or(start, |first| first.min(start));
+        }
         let (name, kind) = ("all".to_owned(), StageKind::Whole);
         self.add(IndexedStage { name, kind, spans, ..IndexedStage::default() });
+    }
+
+    /// Leaves out what was not launched in a time, and returns the end of the last operation that was.
+    fn leave_out(&mut self, trace: &Trace, time: RangeInclusive<Ns>) -> Ns {
+        let outside = (0u32..).zip(&trace.calls.start).filter(|(_, start)| !time.contains(start));
+        self.outside = outside.map(|(call, _)| call).collect();
+        let launched = |(op, call): (usize, &u32)| match trace.calls.start.get(*call as usize) {
+            Some(at) => *at,
+            None => trace.ops.start[op],
+        };
+        let at = |op| if time.contains(&launched(op)) { 0 } else { NOWHERE };
+        self.window_of_op = self.launches.call_of_op.iter().enumerate().map(at).collect();
+        let inside = self.window_of_op.iter().zip(&trace.ops.end).filter(|(window, _)| **window == 0);
+        inside.map(|(_, end)| *end).max().unwrap_or(Ns::MIN)
     }
 
     /// Returns the recorded windows that have operations, and for each operation the position of the window in which it was launched.
@@ -500,6 +543,11 @@ impl StageIndex {
         &self.at(stage).name
     }
 
+    /// Returns what a stage is called in a sentence; `None` for its name.
+    pub fn title(&self, stage: usize) -> Option<&str> {
+        self.at(stage).title.as_deref()
+    }
+
     /// Returns the time spans of a stage; none for a stage that is not in the index.
     pub fn spans(&self, stage: usize) -> &StageSpans {
         &self.at(stage).spans
@@ -525,8 +573,11 @@ impl StageIndex {
     pub fn launches_in(&self, stage: usize) -> u64 {
         let holds = |context: u32| self.instance_of_context(stage, context).is_some();
         let contexts = (0..).zip(&self.contexts.launches).filter(|(context, _)| holds(*context));
-        let cold = self.at(stage).cold_calls.iter().filter(|call| holds(self.contexts.of_call(**call)));
-        contexts.map(|(_, launches)| launches).sum::<u64>() - cold.count() as u64
+        let cold = &self.at(stage).cold_calls;
+        let is_loop = self.kind(stage) == StageKind::Loop;
+        let outside = self.outside.iter().filter(|call| is_loop && !cold.contains(call));
+        let gone = cold.iter().chain(outside).filter(|call| holds(self.contexts.of_call(**call)));
+        contexts.map(|(_, launches)| launches).sum::<u64>() - gone.count() as u64
     }
 
     /// Returns the kind of a stage.
@@ -559,22 +610,23 @@ impl StageIndex {
         &self.engine_spans
     }
 
-    /// Returns the position of the stage that holds the whole trace.
+    /// Returns the position of the stage that holds the whole trace, or its loop.
     fn whole_trace(&self) -> Option<usize> {
-        self.stages.iter().position(|stage| stage.kind == StageKind::Whole)
+        self.stages.iter().position(|stage| is_by_time(stage.kind))
     }
 
     /// Returns the stage of a GPU operation. Of several stages that hold it, the first in the order of the rules.
     pub fn stage_of_op(&self, op: usize) -> Option<usize> {
         let stage = self.stage_of_context(self.context_of_op(op)).filter(|_| !self.is_early(op));
-        stage.or_else(|| self.whole_trace())
+        stage.or_else(|| self.whole_trace().filter(|stage| self.holds(*stage, op)))
     }
 
     /// Returns the stage in which a call launched GPU work; `None` for a call that launched none.
     pub fn stage_of_call(&self, call: usize) -> Option<usize> {
         let context = self.contexts.of_call(u32::try_from(call).ok()?);
         let launched = (context as usize) < self.contexts.len();
-        self.stage_of_context(context).or_else(|| self.whole_trace().filter(|_| launched))
+        let inside = launched && !self.outside.contains(&(call as u32));
+        self.stage_of_context(context).or_else(|| self.whole_trace().filter(|_| inside))
     }
 
     /// Tells whether a GPU operation belongs to a stage.
@@ -603,7 +655,7 @@ impl StageIndex {
 
     fn instance_in(&self, stage: &IndexedStage, op: usize) -> Option<usize> {
         match stage.kind {
-            StageKind::Whole => Some(self.window_of_op.get(op).map_or(0, |at| *at as usize)),
+            kind if is_by_time(kind) => self.window_of_op.get(op).map_or(Some(0), |at| known(Some(at))),
             _ if self.is_early(op) => None,
             _ => known(stage.instance_of_context.get(self.context_of_op(op) as usize)),
         }
@@ -639,7 +691,7 @@ impl StageIndex {
 
     pub(crate) fn instance_of_context(&self, stage: usize, context: u32) -> Option<usize> {
         let stage = self.at(stage);
-        if stage.kind == StageKind::Whole {
+        if is_by_time(stage.kind) {
             return ((context as usize) < self.contexts.len()).then_some(0);
         }
         known(stage.instance_of_context.get(context as usize))
@@ -650,11 +702,11 @@ impl StageIndex {
     }
 
     /// Returns the step of each call that launched something, as a position in `spans`, or `u32::MAX`. A call belongs to the step whose
-    /// range encloses it on its thread. In the stage of the whole trace it belongs to the step during which it began, on whichever
+    /// range encloses it on its thread. In the stage of the whole trace or a loop it belongs to the step during which it began, on whichever
     /// thread: a backward pass is launched by threads of its own.
     pub fn step_of_call(&self, trace: &Trace, stage: usize, spans: &[Span]) -> Vec<u32> {
         let of_call = self.contexts.of_call.iter();
-        if self.kind(stage) != StageKind::Whole {
+        if !is_by_time(self.kind(stage)) {
             let step = self.span_of_context(spans);
             let at = |context: &u32| step.get(*context as usize).copied().unwrap_or(NOWHERE);
             return of_call.map(at).collect();
@@ -664,8 +716,8 @@ impl StageIndex {
             let start = trace.calls.start.get(call).filter(|_| launched)?;
             let after = spans.partition_point(|span| span.start <= *start);
             let span = spans.get(after.checked_sub(1)?)?;
-            let process = span.range_in(trace).map(|range| &range.process);
-            let inside = *start <= span.end && process == trace.calls.process.get(call);
+            let other = |range: &Range| Some(&range.process) != trace.calls.process.get(call);
+            let inside = *start <= span.end && !span.range_in(trace).is_some_and(other);
             inside.then_some((after - 1) as u32)
         };
         of_call.enumerate().map(|call| at(call).unwrap_or(NOWHERE)).collect()
@@ -694,6 +746,11 @@ impl StageIndex {
         }
         positions
     }
+}
+
+/// Tells whether a stage holds what was launched in its time, on whichever thread, and not what is inside of ranges.
+fn is_by_time(kind: StageKind) -> bool {
+    matches!(kind, StageKind::Whole | StageKind::Loop)
 }
 
 /// Returns a position that is not [`NOWHERE`].

@@ -85,9 +85,9 @@ fn compiled_graph(name: &str) -> Option<&str> {
     begins.iter().any(|begin| name.starts_with(begin)).then_some(name)
 }
 
-/// Returns the iterations of a trace in the order of start: those of the first family with enough of them in which something was
+/// Returns the iterations of a trace in the order of start, and their common name: those of the first family with enough of them in which something was
 /// launched. `launching` are the calls that launched GPU work, in the order of start.
-pub fn iterations(trace: &Trace, launching: &[(Ns, ProcessId)]) -> Vec<Span> {
+pub fn iterations(trace: &Trace, launching: &[(Ns, ProcessId)]) -> (String, Vec<Span>) {
     let has_work = |span: &Span, process: ProcessId| {
         let from = launching.partition_point(|(start, _)| *start < span.start);
         let mut inside = launching[from..].iter().take_while(|(start, _)| *start <= span.end);
@@ -98,10 +98,12 @@ pub fn iterations(trace: &Trace, launching: &[(Ns, ProcessId)]) -> Vec<Span> {
         let mut spans = spans(&marks, family.mark, launching);
         spans.retain(|(span, range)| has_work(span, range.process));
         if spans.len() >= family.least {
-            return spans.into_iter().map(|(span, _)| span).collect();
+            let stem = spans.first().and_then(|(_, range)| (family.stem)(trace.names.get(range.name)));
+            let name = stem.unwrap_or_default().trim_end_matches(BETWEEN).to_owned();
+            return (name, spans.into_iter().map(|(span, _)| span).collect());
         }
     }
-    Vec::new()
+    Default::default()
 }
 
 /// Returns the outermost ranges of a family with one stem, in the order of start; without numbers those on the thread of the first.

@@ -4,12 +4,11 @@ use super::cold_calls::{ColdPart, LONG_LAUNCH_NS};
 use super::idle::HostWork;
 use super::interval::IntervalSet;
 use super::steps::{StepPeriod, StepPeriods, steady};
-use crate::attribution::NO_CALL;
 use crate::result::{ColdCause, ColdStart, StageKind, SteadyUnit, Tail};
 use crate::stages::{Cold, StageIndex};
 use crate::verdict::{LEAST_NS, LEAST_SHORT_OPERATIONS};
 use roofgap_base::stats::median;
-use roofgap_trace::{NameId, Ns, OpKind, Trace};
+use roofgap_trace::{Ns, OpKind, Trace};
 use std::cmp::Reverse;
 
 /// Time of a cold unit over that of the others, at least.
@@ -94,7 +93,7 @@ pub fn find(
             spans.instances.partition_point(|instance| instance.start <= step.start).saturating_sub(1)
         })
         .collect();
-    let repeats = !engine && index.kind(stage) != StageKind::Whole;
+    let repeats = !engine && !matches!(index.kind(stage), StageKind::Whole | StageKind::Loop);
     let cold_instances = if repeats {
         cold_instances(&units.instances, units.steps.len() / units.instances.len().max(1))
     } else {
@@ -106,7 +105,7 @@ pub fn find(
     let cold = cold_steps(&units.steps, &steps, &of_step, engine);
     let counting: Vec<usize> = steps.into_iter().filter(|step| !cold.contains(step)).collect();
     let (paused, tail) = if engine { Default::default() } else { paused_steps(&units.steps, &counting) };
-    let startup_ns = startup_ns(trace, index, stage, counting.len());
+    let startup_ns = startup_ns(trace, index, stage);
     let parts = units.result(trace, instances, cold);
     let (instances, steps, mut start) = parts.unwrap_or_default();
     if startup_ns > 0 {
@@ -120,38 +119,27 @@ pub fn find(
     (start.is_some() || tail.is_some()).then_some(Cold { instances, steps, start, tail })
 }
 
-/// Share of the time of a trace, in %, from which on work that repeats shows how it goes on.
-const LEAST_REPEATED_PCT: Ns = 40;
-
 /// Part of the time of a trace, 1 in so many, from which on what comes before its first step is told apart.
 const STARTUP: Ns = 20;
 
-/// Returns the time of a whole trace before its first step, or before the work that repeats, where that matters and enough of it shows
-/// how it goes on, ns.
-fn startup_ns(trace: &Trace, index: &StageIndex, stage: usize, warm: usize) -> Ns {
-    let spans = index.spans(stage);
-    let ([whole], StageKind::Whole) = (&spans.instances[..], index.kind(stage)) else {
-        return 0;
-    };
-    let first = match spans.steps.first() {
-        Some(step) => (warm >= 2).then_some(step.start),
-        // What repeats for a small part of the time may be the layers of one pass, where it is short.
-        None if trace.recorded.is_empty() => repeated_from(trace, index)
-            .filter(|(first, operations)| {
-                *operations >= LEAST_PASS || whole.end - first >= whole.length() / 100 * LEAST_REPEATED_PCT
-            })
-            .map(|(first, _)| first)
-            .or_else(|| busy_from(trace, index))
-            .or_else(|| loaded_from(trace, index)),
-        None => None,
+/// Returns the time of a trace before its loop, or before the work of a trace without one, where that matters and enough is left to judge, ns.
+fn startup_ns(trace: &Trace, index: &StageIndex, stage: usize) -> Ns {
+    let [instance] = &index.spans(stage).instances[..] else { return 0 };
+    let begin = trace.ops.start.first().copied().unwrap_or(instance.start).min(instance.start);
+    let (from, first) = match index.kind(stage) {
+        StageKind::Loop => (begin, Some(instance.start)),
+        StageKind::Whole if trace.recorded.is_empty() => {
+            (instance.start, busy_from(trace, index).or_else(|| loaded_from(trace, index)))
+        }
+        _ => return 0,
     };
     // What is left of a short trace must not be too little to judge.
     let shows = |first: &Ns| {
         let left = || trace.ops.start.iter().filter(|start| *start >= first).count();
-        whole.end - first >= LEAST_NS || left() >= LEAST_SHORT_OPERATIONS as usize
+        instance.end - first >= LEAST_NS || left() >= LEAST_SHORT_OPERATIONS as usize
     };
-    let before = first.filter(shows).map_or(0, |first| first - whole.start);
-    if before > whole.length() / STARTUP { before } else { 0 }
+    let before = first.filter(shows).map_or(0, |first| first - from);
+    if before > (instance.end - from) / STARTUP { before } else { 0 }
 }
 
 /// Returns the steps as units, with the time that their work explains.
@@ -377,69 +365,8 @@ fn paused_steps(units: &[Unit], counting: &[usize]) -> (Vec<usize>, Option<Tail>
     (long.iter().map(|(at, _)| *at).collect(), Some(Tail { slowest, ..tail }))
 }
 
-/// Fewest repetitions, and fewest kernels of one.
-const LEAST_REPEATS: usize = 4;
-const LEAST_KERNELS: usize = 8;
-
-/// Least operations of a repetition that is a whole pass, not a layer, and the fewest repetitions of it.
-pub const LEAST_PASS: usize = 200;
-const LEAST_PASSES: usize = 2;
-
-/// Most repetitions at the beginning that are slow because they are the first.
-const MOST_COLD: usize = 3;
-
-/// Occurrences of a kernel.
-#[derive(Clone, Copy, Default)]
-struct Seen {
-    count: usize,
-    last: usize,
-    /// Kernels from the last occurrence but one to the last.
-    gap: usize,
-    /// Number of gaps that equal the one before.
-    same: usize,
-}
-
-/// Returns the time at which the CPU began the work that repeats until near the end of the trace, and how many operations a repetition
-/// has; `None` where nothing shows it, or where the GPU computes for half of the time before it. Kernels show it better than copies.
-pub fn repeated_from(trace: &Trace, index: &StageIndex) -> Option<(Ns, usize)> {
-    let runs = |kind| matches!(kind, OpKind::Kernel | OpKind::Graph);
-    repeated(trace, index, runs).or_else(|| repeated(trace, index, |_| true))
-}
-
-fn repeated(trace: &Trace, index: &StageIndex, counts: fn(OpKind) -> bool) -> Option<(Ns, usize)> {
-    let ops = &trace.ops;
-    let rows: Vec<usize> = (0..ops.len()).filter(|row| counts(ops.kind[*row])).collect();
-    let device = ops.device[*rows.get(rows.len() / 2)?];
-    let rows: Vec<usize> = rows.into_iter().filter(|row| ops.device[*row] == device).collect();
-    let name = |at: usize| ops.name[rows[at]];
-    let period = longest_period(rows.iter().map(|row| ops.name[*row]), trace.names.len())?;
-    let repeats = |at: &usize| name(*at) == name(at + period);
-    let last = rows.len().checked_sub(period)?;
-    // A whole period that comes again shows the repetition. It began where the kernels before are the same, too.
-    let mut length = 0;
-    let shown = (0..last).find(|at| {
-        length = if repeats(at) { length + 1 } else { 0 };
-        length == period
-    })?;
-    let first = shown + 1 - period;
-    let start = |at: usize| ops.start[rows[at]];
-    let mut units: Vec<Ns> = (first..last).step_by(period).map(|at| start(at + period) - start(at)).collect();
-    let distances = units.len();
-    // The last one shows how long the others should take, too.
-    let end = first + (distances + 1) * period;
-    units.extend(rows.get(end - 1).map(|row| ops.end[*row] - start(end - period)));
-    let usual = median(&mut units.clone())?;
-    let cold = units.iter().take(MOST_COLD).take_while(|ns| **ns > 2 * usual).count();
-    let known = if cold > 0 { units.len() } else { distances };
-    if known < cold + if period >= LEAST_PASS { LEAST_PASSES } else { LEAST_REPEATS } {
-        return None;
-    }
-    let (begin, first) = (start(0), first + cold * period);
-    let computed: Ns = rows[..first].iter().map(|row| ops.duration(*row)).sum();
-    let call = index.call_of_op(rows[first]);
-    let launched = if call == NO_CALL { None } else { trace.calls.start.get(call as usize) };
-    (2 * computed < start(first) - begin).then(|| (launched.copied().unwrap_or(start(first)), period))
-}
+/// Least operations of a whole pass, which is not a layer.
+const LEAST_PASS: usize = 200;
 
 /// Share of the time, in %, from which a GPU counts as busy.
 const BUSY_PCT: Ns = 90;
@@ -487,28 +414,6 @@ pub fn loaded_from(trace: &Trace, index: &StageIndex) -> Option<Ns> {
     let kernels = ops.kind[first..].iter().filter(|kind| **kind == OpKind::Kernel).count();
     let loads = loads && kernels >= LEAST_PASS;
     loads.then(|| trace.calls.start.get(index.call_of_op(first) as usize).copied()).flatten()
-}
-
-/// Returns the number of kernels after which most of a sequence repeats, the largest where several do.
-fn longest_period(names: impl Iterator<Item = NameId>, known: usize) -> Option<usize> {
-    let mut seen = vec![Seen::default(); known];
-    let mut length = 0;
-    for (at, name) in names.enumerate() {
-        length = at + 1;
-        let Some(kernel) = seen.get_mut(name.index()) else {
-            continue;
-        };
-        let gap = at - kernel.last;
-        kernel.same += usize::from(kernel.count > 1 && gap == kernel.gap);
-        *kernel = Seen { count: kernel.count + 1, last: at, gap, ..*kernel };
-    }
-    let regular = |kernel: &&Seen| {
-        kernel.gap >= LEAST_KERNELS
-            && kernel.same >= if kernel.gap >= LEAST_PASS { LEAST_PASSES - 1 } else { LEAST_REPEATS - 2 }
-            && kernel.same * 3 >= (kernel.count - 2) * 2
-            && 2 * kernel.gap * (kernel.same + 1) >= length
-    };
-    seen.iter().filter(regular).map(|kernel| kernel.gap).max()
 }
 
 #[cfg(test)]
@@ -580,21 +485,5 @@ mod tests {
         let mut many = vec![20; 200];
         many[100] = 90;
         assert_eq!(steps(&many), (vec![], None), "too short to matter");
-    }
-
-    #[test]
-    fn the_longest_repetition_counts() {
-        let id = |name: usize| NameId(name as u32);
-        // Start-up, then five steps of three layers of ten kernels each, between a first and a last kernel.
-        let layer = || (3..13).map(id);
-        let step = || [id(1)].into_iter().chain((0..3).flat_map(move |_| layer())).chain([id(2)]);
-        let start_up = || (20..40).map(id);
-        let all = || start_up().chain((0..5).flat_map(move |_| step()));
-        assert_eq!(longest_period(all(), 40), Some(32));
-        assert_eq!(longest_period(start_up(), 40), None);
-        assert_eq!(longest_period(start_up().chain(step()), 40), None);
-        // Three of a whole pass show it, three of a layer do not.
-        let three = |kernels: usize| longest_period((0..3).flat_map(|_| (0..kernels).map(id)), kernels);
-        assert_eq!((three(LEAST_PASS), three(LEAST_PASS - 1)), (Some(LEAST_PASS), None));
     }
 }

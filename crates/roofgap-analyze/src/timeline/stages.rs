@@ -191,6 +191,7 @@ impl StageMeter<'_> {
         let measured = !trace.ops.is_empty();
         let mut stage = Stage {
             name: self.index.name(stage).to_owned(),
+            title: self.index.title(stage).map(str::to_owned),
             kind: self.index.kind(stage),
             ranges: self.range_names(instances),
             instances: instances.len() as u64,

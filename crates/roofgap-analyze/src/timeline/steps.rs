@@ -82,7 +82,10 @@ impl StepPeriods {
         };
         let key = |span: &Span| (process(span), instance(span), window(span));
         let placed = works.placed(sequence, key);
-        let first = placed.iter().position(Option::is_some).filter(|_| index.kind(stage) == StageKind::Whole);
+        let first = placed
+            .iter()
+            .position(Option::is_some)
+            .filter(|_| matches!(index.kind(stage), StageKind::Whole | StageKind::Loop));
         let mut habits: FxHashMap<_, Habits> = FxHashMap::default();
         // The periods of an engine add up to the time of its stage as they are.
         for (span, step) in sequence.iter().zip(&placed).filter(|_| !engine) {

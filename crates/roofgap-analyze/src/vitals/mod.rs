@@ -5,6 +5,7 @@ mod energy;
 use crate::gpu::GpuFacts;
 use crate::result::*;
 use crate::roof::{self, RoofSums};
+use crate::shapes::ShapedKernels;
 use crate::stages::{StageIndex, StageSpans};
 use crate::timeline::{Grouped, IntervalSet};
 use roofgap_base::stats::median_f64;
@@ -67,6 +68,7 @@ pub fn add_roofs(
     trace: &Trace,
     index: &StageIndex,
     gpu: Option<&GpuFacts>,
+    shaped: &ShapedKernels,
     counted: impl Fn(&GpuFacts) -> RoofSums,
 ) {
     for stage in &mut analysis.stages {
@@ -74,7 +76,7 @@ pub fn add_roofs(
         let slower = gpu.zip(vitals.sm_mhz).and_then(|(gpu, mhz)| gpu.at_clock(mhz));
         vitals.roof_at_clock_pct = slower.and_then(|gpu| {
             let mut roofs = counted(&gpu);
-            roof::add_modelled(&mut roofs, trace, index, &gpu);
+            roof::add_modelled(&mut roofs, trace, index, &gpu, shaped);
             roofs.of_stage(&stage.name).distance().roof_pct
         });
     }

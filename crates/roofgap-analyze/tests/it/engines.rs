@@ -131,6 +131,8 @@ fn projected_time_of_every_step_name_equals_that_of_nsys() {
 fn a_trace_without_stages_is_one_stage() {
     let mut input = roofgap_trace::read(&[fixture("h200/llama4.sqlite.gz")]).unwrap();
     input.trace.ranges.rows.clear();
+    // Without the calls nothing but the operations tells of loops.
+    input.trace.ops.name.iter_mut().zip(0..).for_each(|(name, row)| name.0 = row);
     let analyzed = analyze(&input.trace, &Options::default());
     let [all] = analyzed.analysis.stages.as_slice() else {
         panic!("{:?}", analyzed.analysis.stages);
@@ -141,8 +143,6 @@ fn a_trace_without_stages_is_one_stage() {
     assert_eq!(all.busy_ns, analyzed.analysis.totals.busy_ns);
     let idle = all.idle.unwrap().total_ns();
     assert_eq!(all.projected_ns, Some(all.busy_ns.unwrap() + idle));
-    assert_eq!(verdict(all).label, StageLimit::ColdStart);
-    assert!(!analyzed.analysis.findings.is_empty());
     assert!((0..input.trace.ops.len()).all(|op| analyzed.stages.stage_of_op(op) == Some(0)));
 }
 

@@ -10,6 +10,7 @@ mod frames;
 mod gpu_work;
 mod host;
 mod layers;
+mod loops;
 mod planted;
 mod programs;
 mod roof;

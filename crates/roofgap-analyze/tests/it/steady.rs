@@ -194,7 +194,8 @@ fn iterations_have_many_names() {
     let (count, step_ns) = named(|number| format!("token_{number}"));
     assert_eq!(count, 6);
     assert_eq!(named(|_| "forward pass".to_owned()), (count, step_ns));
-    assert_eq!(named(|_| "layer".to_owned()).0, 0);
+    let (unnamed, found_ns) = named(|_| "anything".to_owned());
+    assert!(unnamed == count && (found_ns - step_ns).abs() < step_ns / 1_000, "{unnamed} {found_ns}");
     let (count, after) = iterate(&|p, _| {
         step(p);
         p.range("Optimizer.step#SGD.step", step);

@@ -18,6 +18,7 @@ _FILES = {
     "roofgap_steps": os.path.join(_ROOT, "adapters", "roofgap_steps.py"),
     "roofgap_layers": os.path.join(_ROOT, "adapters", "roofgap_layers.py"),
     "roofgap_counters_rank": os.path.join(_ROOT, "adapters", "counters_rank.py"),
+    "roofgap_operators": os.path.join(_ROOT, "adapters", "operators.py"),
     "roofgap_vllm_layers": os.path.join(_ROOT, "adapters", "vllm_layers.py"),
 }
 
@@ -90,6 +91,12 @@ def _measure_one_rank():
     """Marks the ranks for ncu, where the session measures one of several."""
     if os.environ.get("ROOFGAP_PHASE") == "counters" and os.environ.get("ROOFGAP_COUNTERS_RANK"):
         _AFTER["torch.cuda.nvtx"] = lambda module: _load("roofgap_counters_rank").after_import(module)
+
+
+def _record_operators():
+    """Runs torch.profiler for a part of the program, where the session asks for it."""
+    if os.environ.get("ROOFGAP_PHASE") == "operators" and os.environ.get("ROOFGAP_TORCH_TRACE"):
+        _AFTER["torch.cuda"] = lambda module: _load("roofgap_operators").after_import(module)
 
 
 def _name_layers():
@@ -179,5 +186,6 @@ def _chain():
 if os.environ.get("ROOFGAP_ANNOTATE", "1") != "0":
     _name_layers()
     _measure_one_rank()
+    _record_operators()
     sys.meta_path.insert(0, _Finder())
 _chain()

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::{Bench, MODEL, is_whole, notes, status, why};
+use crate::support::{Bench, MODEL, NVIDIA_SMI, is_whole, notes, stand_in, status, why};
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_record::run::{Event, Outcome, ProfileProps, profile, write_reports};
@@ -77,6 +77,52 @@ fn the_resolved_configuration_repeats_the_run() {
         |outcome: &Outcome| outcome.record.phase(PhaseName::Baseline).unwrap().commands[0].argv.clone();
     assert_eq!(argv(&again), argv(&first));
     assert_eq!(argv(&first)[1..], ["--x", "a b"]);
+}
+
+/// A session under the stand-ins with a program that times no operators itself, and does something in the phase that records them.
+fn recorded(bench: &Bench, in_phase: &str, overrides: &[&str]) -> Outcome {
+    bench.script("bin/nvidia-smi", NVIDIA_SMI);
+    let text = MODEL.replace("\"operators\": [", "\"other\": [");
+    let program = format!("{text}\nif [ \"$ROOFGAP_PHASE\" = operators ]; then\n{in_phase}\nfi\n");
+    let program = bench.script("program", &program);
+    let tools = [stand_in("nsys"), "profiling.timeline=nsys".to_owned(), "runner.counters=false".to_owned()];
+    let all: Vec<&str> = tools.iter().map(String::as_str).chain(overrides.iter().copied()).collect();
+    bench.run(&[program.to_str().unwrap()], &all)
+}
+
+#[test]
+fn torch_profiler_is_started_in_a_part_of_a_program() {
+    let bench = Bench::new();
+    let event = r#"{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":1,"dur":5,"args":{}}"#;
+    let hook = format!(
+        "echo '{{\"schemaVersion\":1,\"traceEvents\":[{event}]}}' | gzip > \"$ROOFGAP_TORCH_TRACE\"\n\
+         echo \"window $ROOFGAP_LAUNCHES\" > \"$ROOFGAP_RUN_DIR/torch/notes.log\""
+    );
+    let outcome = recorded(&bench, &hook, &[]);
+    assert_eq!(*status(&outcome, PhaseName::Operators), PhaseStatus::Ok);
+    let said = notes(&outcome, PhaseName::Operators);
+    assert!(said.contains("window ") && said.contains("launches are not counted: "), "{said}");
+    let metrics = crate::support::json(&outcome, "metrics.json");
+    assert_eq!(metrics["operators"][0]["name"], "aten::mm");
+
+    let light = recorded(&bench, &hook, &["run.mode=light"]);
+    assert_eq!(why(&light, PhaseName::Operators), "runner.operators is false");
+    let plain = recorded(&bench, &hook, &["workload.annotate=false"]);
+    assert!(why(&plain, PhaseName::Operators).starts_with("workload.annotate is false"));
+}
+
+#[test]
+fn a_program_that_cannot_run_twice_says_so_and_the_session_goes_on() {
+    let bench = Bench::new();
+    let outcome = recorded(&bench, "echo address in use >&2\nexit 7", &[]);
+    is_whole(&outcome);
+    assert_eq!(outcome.exit, Exit::Partial);
+    let said = why(&outcome, PhaseName::Operators);
+    assert!(said.contains("ended with status 7; it cannot run twice where a port"), "{said}");
+    let PhaseStatus::Failed { log_tail, .. } = status(&outcome, PhaseName::Operators) else {
+        panic!("not failed")
+    };
+    assert!(log_tail.as_ref().unwrap().contains("address in use"));
 }
 
 #[test]

@@ -300,8 +300,8 @@ fn a_dry_run_lists_every_command_and_runs_none() {
     let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
     let plan = dry_run(&bench.props(&[program.to_str().unwrap(), "--x"], &overrides)).unwrap();
     let phases: Vec<PhaseName> = plan.commands.iter().map(|(phase, _)| *phase).collect();
-    use PhaseName::{Baseline, Counters, Timeline};
-    assert_eq!(phases, [Baseline, Timeline, Timeline, Timeline, Counters, Counters, Counters]);
+    use PhaseName::{Baseline, Counters, Operators, Timeline};
+    assert_eq!(phases, [Baseline, Timeline, Timeline, Timeline, Operators, Counters, Counters, Counters]);
     let text = plan.commands[1].1.to_string();
     assert!(text.contains("--trace=cuda,nvtx,osrt") && text.ends_with("program --x"), "{text}");
     assert!(!marker.exists() && !bench.path("runs").exists());

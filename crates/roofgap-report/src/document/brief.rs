@@ -7,7 +7,7 @@ use super::{
 };
 use crate::render::screen::Tone;
 use roofgap_analyze::findings::to_act_on;
-use roofgap_analyze::{About, Analysis, Stage, StageKind, StageLimit, verdict};
+use roofgap_analyze::{About, Analysis, Stage, StageLimit, verdict};
 use roofgap_base::numbers::{all_counted, counted, significant, time};
 use roofgap_base::text::cut;
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ pub fn recorded(analysis: &Analysis) -> Option<String> {
     }
     let startup = analysis.serving.as_ref().and_then(|serving| serving.startup);
     facts.extend(startup.map(|startup| format!("{} of start-up, in no stage", time(startup.elapsed_ns))));
-    let before = analysis.stages.iter().filter(|stage| stage.kind == StageKind::Whole).map(Stage::startup_ns);
+    let before = analysis.stages.iter().map(Stage::startup_ns);
     facts.extend(before.filter(|ns| *ns > 0).map(|ns| format!("{} of start-up excluded", time(ns))));
     joined_any(facts, " · ")
 }

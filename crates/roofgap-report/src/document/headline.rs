@@ -199,7 +199,8 @@ pub fn remedy(finding: &Finding) -> Option<&str> {
 
 /// States the mean and the standard deviation of each stage over its instances, and the time to first token.
 pub fn per_run(analysis: &Analysis) -> Option<String> {
-    let named = |stage: &&Stage| stage.tokens.is_none() && stage.kind != StageKind::Whole;
+    let named =
+        |stage: &&Stage| stage.tokens.is_none() && !matches!(stage.kind, StageKind::Whole | StageKind::Loop);
     let stages = analysis.stages.iter().filter(named);
     let parts = stages.map(Stage::warm).filter_map(|stage| {
         let mean = stage.mean_ns?;

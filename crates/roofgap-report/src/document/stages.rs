@@ -58,7 +58,7 @@ impl Document<'_> {
         let missing = missing(analysis).into_iter().filter(|_| modelled);
         // Stages that are not shown are not outside.
         let outside = outside(analysis).filter(|_| !self.text().stages_only);
-        let whole = stages.iter().all(|stage| stage.kind == StageKind::Whole);
+        let whole = stages.iter().all(Stage::is_unnamed);
         section
             .with(missing.map(|line| Block::Line(format!("no MFU or MBU of {line}"))))
             .with(outside.map(Block::Line))

@@ -297,6 +297,7 @@ fn activity(stage: &Stage) -> &'static str {
         StageKind::Decode => "writes the answer, token by token",
         StageKind::Mixed => "reads prompts and writes answers",
         StageKind::Whole => "everything that was recorded",
+        StageKind::Loop => "the program repeats this",
         StageKind::Custom => NONE,
     }
 }

@@ -72,7 +72,7 @@ function drawer(data, row, scope, timeline) {
     const own = data.rows[s + 1].filter((other) => other[0] === row[0]);
     return own.length ? [{ of: stage, count: own.reduce((n, r) => n + r[3], 0), ns: own.reduce((n, r) => n + r[2], 0) }] : [];
   });
-  parts.push(...drawerList("Stages", ofStage.map(said)), ...drawerList("Counters of ncu", texts(data.counters)), ...drawerList("Rules of ncu", texts(data.rules)));
+  parts.push(...drawerList("Stages", ofStage.map(said)), ...drawerList("Counters of ncu", texts(data.counters)), ...drawerList("Rules of ncu", texts(data.rules)), ...drawerList("Operators", texts(data.operators)));
   const verdict = row[9] === null ? [] : [element("p", row[9])];
   return [element("p", name.full || name.short, { className: "full-name" }), ...verdict, element("div", null, { className: "drawer" }, ...parts), button];
 }

@@ -4,8 +4,8 @@ use super::class;
 use crate::document::kernels::{self, COUNTER_SHARES, CounterShare, KernelStages, only_measured};
 use crate::document::{capitalized, joined, maybe, roof};
 use maud::{Markup, html};
-use roofgap_analyze::{Analysis, CounterRow, Kernel};
-use roofgap_base::numbers::count;
+use roofgap_analyze::{Analysis, CounterRow, Kernel, KernelShape};
+use roofgap_base::numbers::{count, si};
 use roofgap_base::text::{cut, without_controls};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,7 @@ pub struct Data {
     left_out: Vec<usize>,
     counters: Vec<Measured>,
     rules: Vec<Measured>,
+    operators: Vec<Measured>,
     first: usize,
     /// The table has the device of each row.
     devices: bool,
@@ -52,12 +53,12 @@ struct Name {
     stages: Vec<usize>,
 }
 
-/// Counters of a kernel and launch shape, or the result of one of ncu's rules.
+/// Counters of a kernel and launch shape, the result of one of ncu's rules, or an operator with its shapes.
 #[derive(Debug, Serialize)]
 struct Measured {
     /// Position of the kernel among the names.
     name: usize,
-    /// Grid and block, as in the timeline; empty for a rule.
+    /// Grid and block, as in the timeline; else empty.
     shape: String,
     text: String,
 }
@@ -118,9 +119,20 @@ pub fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>) -> Da
         Some(Measured { name: *known.get(rule.kernel.as_str())?, shape: String::new(), text })
     });
     let rules = rules.collect();
+    let operators = analysis.kernels.iter().take(MOST).flat_map(|kernel| {
+        let name = known.get(kernel.name.as_str());
+        let shapes = kernel.shapes.iter().take(FIRST).zip(name.into_iter().cycle());
+        shapes.map(|(shape, name)| Measured {
+            name: *name,
+            shape: String::new(),
+            text: show(&operator_text(shape), 600),
+        })
+    });
+    let operators = operators.collect();
     Data {
         counters,
         rules,
+        operators,
         totals: scopes.iter().map(|s| s.1.iter().map(|k| k.total_ns).sum()).collect(),
         left_out: scopes.iter().map(|s| s.1.len().saturating_sub(MOST)).collect(),
         scopes: scopes.iter().map(|s| show(s.0, 80)).collect(),
@@ -146,6 +158,15 @@ fn counter_text(row: &CounterRow) -> String {
     let bound = row.bound.as_deref().unwrap_or("no verdict");
     let shares = joined(COUNTER_SHARES.iter().filter_map(share), ", ");
     format!("{shares}{stage}; {bound}: {}", row.reason)
+}
+
+/// Describes the launches by one operator, their work, and their share of the roof.
+fn operator_text(shape: &KernelShape) -> String {
+    let KernelShape { operator, dims, dtype, calls, total_ns, flops, bytes, roof_ns, .. } = shape;
+    let roof = maybe(*roof_ns, |roof| {
+        format!(", {:.1} % of roof", (100.0 * roof * *calls as f64 / *total_ns as f64).min(100.0))
+    });
+    format!("{operator} {dims} {dtype}: {} × {}FLOP and {}B{roof}", count(*calls), si(*flops), si(*bytes))
 }
 
 fn show(text: &str, most: usize) -> String {

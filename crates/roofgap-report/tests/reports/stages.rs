@@ -141,16 +141,16 @@ fn every_finding_shows_its_id() {
 }
 
 #[test]
-fn a_trace_without_stages_says_the_whole_trace_and_why_mfu_is_missing() {
+fn a_trace_without_stages_says_its_loop_and_why_mfu_is_missing() {
     let case = fixture(&["h200/llama4.kineto.json.gz"]);
     let stage = &case.analysis.stages[0];
-    assert_eq!(stage.kind, StageKind::Whole);
+    assert_eq!((stage.kind, stage.name.as_str()), (StageKind::Loop, "loop"));
     let why = case.analysis.reason(&About::StageMfu(stage.name.clone()));
     assert!(why.is_some_and(|why| why.contains("prefill")), "{why:?}");
     let page = page::render(case.bundle());
     assert!(!page.contains("\">unknown</small>") && !page.contains("% of all)"));
     let shown = render(&case);
-    assert!(shown.contains("% of the trace after its start-up), measured\n"), "{shown}");
+    assert!(shown.contains("% of the loop of 8 repetitions of 187 launches), measured\n"), "{shown}");
 }
 
 #[test]

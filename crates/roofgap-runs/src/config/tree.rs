@@ -399,8 +399,9 @@ pub fn is_free(key: &str) -> bool {
 
 /// Makes the error of a name that is none of `names`.
 fn unknown<'a>(key: &str, names: impl Iterator<Item = &'a str>, origin: &Origin) -> Error {
-    // A key that was removed is known.
-    let guess = did_you_mean(key, names.filter(|name| *name != key));
+    let names: Vec<&str> = names.collect();
+    // A key that was removed has the right name.
+    let guess = if names.contains(&key) { String::new() } else { did_you_mean(key, names) };
     Error::new(format!("there is no key {key}{guess} ({origin})")).with_hint(
         "`roofgap config show` prints every key; those of a Hydra module go into workload.overrides='[KEY=VALUE]'",
     )

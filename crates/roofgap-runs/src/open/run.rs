@@ -20,9 +20,10 @@ use roofgap_base::error::Error;
 use roofgap_base::stats::ratio_error;
 use roofgap_report::{Context, PhaseLine};
 use roofgap_trace::account::{self, Account, RequestStats};
-use roofgap_trace::{Sniffed, read_files};
+use roofgap_trace::{Sniffed, Trace, read_files};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A run directory with its record and configuration.
 #[derive(Debug)]
@@ -96,6 +97,13 @@ pub fn open_recordings(
     for stage in &overrides.stages {
         unreadable.extend(stages.set(stage).err().map(|error| format!("stages: {error}")));
     }
+    let shapes = stored(layout.torch_trace()).and_then(|path| match roofgap_trace::read(&[path]) {
+        Ok(input) => Some(input.trace),
+        Err(error) => {
+            unreadable.push(error.to_string());
+            None
+        }
+    });
     let given = overrides.given.clone();
     let configured = || {
         let named = architecture(config, overrides.folders.as_deref());
@@ -114,7 +122,8 @@ pub fn open_recordings(
         tensor_parallel: given.tensor_parallel.or(config.model.tp.map(NonZeroU32::get)),
         expert_parallel: given.expert_parallel.or(config.model.ep.map(NonZeroU32::get)),
         tokens: tokens(given.tokens, config, account.as_ref()),
-        operators: operators(layout, account.as_ref()),
+        operators: operators(layout, account.as_ref(), shapes.as_ref()),
+        shapes: shapes.map(Arc::new),
         overhead: overheads(layout),
         baseline: Some(layout.baseline_captures())
             .filter(|captures| !captures.is_empty())
@@ -422,11 +431,13 @@ fn program_account(layout: &Layout) -> Option<Account> {
         .find_map(account_at)
 }
 
-/// Reads the operators recorded by torch.profiler, else those of the program's own account.
-fn operators(layout: &Layout, program: Option<&Account>) -> Option<Vec<Operator>> {
+/// Returns the operators recorded by torch.profiler, else those of the program's own account.
+fn operators(layout: &Layout, program: Option<&Account>, trace: Option<&Trace>) -> Option<Vec<Operator>> {
     let torch = account_at(layout.torch_account());
-    let account = torch.as_ref().or(program).filter(|account| !account.operators.is_empty())?;
-    Some(roofgap_analyze::account_operators(account))
+    match (torch.as_ref().or(program).filter(|account| !account.operators.is_empty()), trace) {
+        (Some(account), _) => Some(roofgap_analyze::account_operators(account)),
+        (None, trace) => trace.map(roofgap_analyze::trace_operators),
+    }
 }
 
 /// Reads the requests that were sent while the timeline was recorded by a tool.

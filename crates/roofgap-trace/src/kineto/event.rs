@@ -23,7 +23,7 @@ pub struct TraceEvent<'a> {
 /// The arguments that are of use.
 #[derive(Debug, Default)]
 struct Arguments<'a> {
-    texts: [Option<&'a [u8]>; Text::Types as usize + 1],
+    texts: [Option<&'a [u8]>; Text::Values as usize + 1],
     grid: [u32; 3],
     block: [u32; 3],
     /// Few kernels have it.
@@ -57,9 +57,10 @@ enum Text {
     ForwardThread,
     /// Of a counter, which has one series without a name.
     Value,
-    /// Shapes and types of the inputs of an operator.
+    /// Shapes and types of the inputs of an operator, and the values of those that are no tensors.
     Dims,
     Types,
+    Values,
 }
 
 /// What the value of a key is.
@@ -96,6 +97,7 @@ impl From<&[u8]> for Field {
             b"" => Text::Value,
             b"Input Dims" => return Self::Whole(Text::Dims),
             b"Input type" => return Self::Whole(Text::Types),
+            b"Concrete Inputs" => return Self::Whole(Text::Values),
             b"grid" => return Self::Grid,
             b"block" => return Self::Block,
             _ => return CollectiveText::field(key).map_or(Self::Unused, Self::Collective),
@@ -320,10 +322,12 @@ impl<'a> TraceEvent<'a> {
                     (self.arguments.get(Text::Dims), self.arguments.get(Text::Types))
                     && has_kept_shapes(name, dims)
                 {
+                    let values = self.arguments.get(Text::Values).filter(|text| text.len() <= LONGEST);
                     let row = ShapeRow {
                         op: filler.rows.cpu_ops.len(),
                         dims: filler.name(dims),
                         types: filler.name(types),
+                        values: filler.name(values.unwrap_or_default()),
                     };
                     filler.rows.shapes.push(row);
                 }
@@ -568,10 +572,15 @@ fn element_bytes(dtype: &[u8]) -> Option<u64> {
 }
 
 /// Operators that launch a kernel of known work themselves. None of them encloses another.
-const OPERATORS: [&[u8]; 6] = [
+const OPERATORS: [&[u8]; 11] = [
     b"aten::mm",
     b"aten::addmm",
     b"aten::bmm",
+    b"aten::baddbmm",
+    b"aten::_addmm_activation",
+    b"aten::_grouped_mm",
+    b"aten::convolution",
+    b"aten::embedding",
     b"aten::_scaled_dot_product_flash_attention",
     b"aten::_scaled_dot_product_efficient_attention",
     b"aten::_scaled_dot_product_cudnn_attention",

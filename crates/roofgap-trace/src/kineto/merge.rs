@@ -67,17 +67,20 @@ impl Merge {
         let first = self.trace.cpu_ops.len();
         self.sequences.extend(rows.sequences.iter().map(|row| SequenceRow { op: first + row.op, ..*row }));
         let mut name = |name| names.get(name, &mut self.trace);
-        let shapes: Vec<_> =
-            rows.shapes.iter().map(|row| (row.op, name(row.dims), name(row.types))).collect();
+        let shapes: Vec<_> = rows
+            .shapes
+            .iter()
+            .map(|row| (row.op, [row.dims, row.types, row.values].map(&mut name)))
+            .collect();
         for row in &rows.cpu_ops {
             let (thread, _) = threads[row.thread as usize];
             let name = names.get(row.name, &mut self.trace);
             self.trace.cpu_ops.push(row.start, row.end, name, thread);
         }
-        for (op, dims, types) in shapes {
+        for (op, [dims, types, values]) in shapes {
             let (ops, row) = (&self.trace.cpu_ops, first + op);
             let (thread, start, end, name) = (ops.thread[row], ops.start[row], ops.end[row], ops.name[row]);
-            self.trace.shaped.push(ShapedOperator { thread, start, end, name, dims, types });
+            self.trace.shaped.push(ShapedOperator { thread, start, end, name, dims, types, values });
         }
         let range = |row: &ThreadRow, domain: NameId, name: NameId| {
             let (thread, process) = threads[row.thread as usize];

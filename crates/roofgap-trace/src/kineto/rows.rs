@@ -49,6 +49,7 @@ pub struct ShapeRow {
     pub op: usize,
     pub dims: u32,
     pub types: u32,
+    pub values: u32,
 }
 
 /// A thread, by the texts that stand for it and its process.

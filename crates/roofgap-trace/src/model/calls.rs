@@ -174,7 +174,7 @@ pub struct BackwardLink {
     pub forward_end: Ns,
 }
 
-/// A matrix product or an attention with the shapes of its inputs.
+/// A matrix product, attention, convolution or lookup of rows with the shapes of its inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShapedOperator {
     /// Thread that called it.
@@ -189,6 +189,8 @@ pub struct ShapedOperator {
     pub dims: NameId,
     /// Types of the inputs as the profiler writes them, such as `["c10::BFloat16", "c10::BFloat16"]`.
     pub types: NameId,
+    /// Inputs that are no tensors as the profiler writes them, such as `["", "", "[1, 1]", "False"]`; empty where it does not.
+    pub values: NameId,
 }
 
 /// Style of a range.

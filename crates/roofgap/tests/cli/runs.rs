@@ -270,7 +270,7 @@ fn a_side_that_is_neither_a_file_nor_a_run_is_named() {
 fn whole_traces_of_different_work_are_not_judged() {
     let kineto = "fixtures/h200/llama4.kineto.json.gz";
     let shown = ok(["compare", LLAMA, kineto]).stdout;
-    let headline = "NOT COMPARABLE: different launches, timeline. by instance: no time of a stage compares";
+    let headline = "NOT COMPARABLE: different launches, timeline, common kernels. by instance: no time of a stage compares";
     assert_eq!(shown.lines().next(), Some(headline), "{shown}");
     assert!(shown.contains("launches: 3,490 against "), "{shown}");
     let gated = run(["compare", LLAMA, kineto, "--fail-on", "total.kernel=5%"]);
@@ -285,7 +285,7 @@ fn captures_with_different_tokens_compare_by_step_and_token() {
     let plain = ok(["compare", base, head]).stdout;
     let headline = plain.lines().find(|line| line.starts_with("NOT COMPARABLE")).unwrap();
     assert!(headline.contains("prefill.tokens"), "{headline}");
-    assert!(plain.contains("no breakdown of the change: the two sides did different work"), "{plain}");
+    assert!(plain.contains("no breakdown of the change: different "), "{plain}");
     // 17.234 ms for 768 tokens against 23.373 ms for 256.
     let per_token = plain.lines().find(|line| line.starts_with("per token µs")).unwrap();
     assert!(per_token.contains(" 22.44 ") && per_token.contains(" 91.30 "), "{per_token}");

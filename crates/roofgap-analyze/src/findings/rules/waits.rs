@@ -21,13 +21,13 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
     if syncs.inside == 0 || gaps_ns <= 0 {
         return None;
     }
-    // A whole trace has waits that belong to no step; only a loss that leads is told. One wait per kernel differs.
+    // A whole trace has waits that belong to no step, and a loop ends with one; only a loss that leads is told. One wait per kernel differs.
     let causes = stage.causes().unwrap_or_default();
     let throughout = stage.steps.is_some() || 2 * syncs.inside > stage.kernel_count;
     let least = if throughout { LEAST_COPIES_PCT } else { LEAST_GAP_PCT };
     let leads =
         gaps_ns >= causes.launch_ns.max(causes.copy_ns).max(causes.other_ns) && view.pct(gaps_ns) >= least;
-    if stage.kind == StageKind::Whole && !leads {
+    if matches!(stage.kind, StageKind::Whole | StageKind::Loop) && !leads {
         return None;
     }
     let steps = stage.steps.as_ref().map_or(0, |steps| steps.count);

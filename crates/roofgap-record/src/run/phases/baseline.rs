@@ -2,14 +2,12 @@
 //! The native collector is in the program without CUPTI, where that is possible: it times ranges and calls of the driver.
 
 use roofgap_base::clock::ns;
-use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
 
 use roofgap_base::exit::Exit;
 use roofgap_base::numbers::time;
-use roofgap_collect::child::{EndReason, probe};
-use roofgap_collect::command::CommandLine;
+use roofgap_collect::child::EndReason;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::run_dir::{Layout, PhaseName};
@@ -17,7 +15,6 @@ use roofgap_trace::account::{self, Account};
 
 use super::{Phase, Ready, Results, Skip, timeline};
 use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
-use crate::run::tools::Tools;
 use crate::stage1;
 use roofgap_base::error::Error;
 
@@ -87,26 +84,10 @@ const MAX_MB: &str = "256";
 
 /// Returns the command with the collector preloaded.
 fn timed(mut command: PhaseCommand, layout: &Layout) -> PhaseCommand {
-    let library = layout.native_library();
-    let set = command.line.env_value("LD_PRELOAD").map(|value| value.map(OsString::from));
-    let others = set.unwrap_or_else(|| std::env::var_os("LD_PRELOAD"));
-    let all: Vec<OsString> = [Some(library.clone().into_os_string()), others].into_iter().flatten().collect();
-    let preload = all.join(OsStr::new(":"));
-    let line = command.line.env("LD_PRELOAD", preload).env("NVTX_INJECTION64_PATH", library);
+    let line =
+        timeline::preloaded(command.line, layout).env("NVTX_INJECTION64_PATH", layout.native_library());
     command.line = line.env("ROOFGAP_NATIVE_DIR", layout.baseline()).env("ROOFGAP_NATIVE_MAX_MB", MAX_MB);
     command
-}
-
-/// Writes the collector, and tries whether another program starts with it.
-fn try_library(context: &mut PhaseContext<'_>, tools: &Tools, line: &CommandLine) -> Result<(), String> {
-    let library = tools.native.as_ref().map_err(ToString::to_string)?;
-    timeline::write_library(context, library).map_err(|error| error.why)?;
-    let preload = line.env_value("LD_PRELOAD").flatten().unwrap_or_default();
-    let tried = probe(&CommandLine::new("true").env("LD_PRELOAD", preload), Duration::from_secs(10));
-    match tried.map_err(|error| error.to_string())? {
-        output if output.success && !output.stderr.contains("libroofgap_inject") => Ok(()),
-        output => Err(output.summary()),
-    }
 }
 
 /// Runs the program. A failure ends the session, because it would fail under a profiler too.
@@ -120,7 +101,7 @@ fn run_program(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Baseline
     let mut command = ready.program.phase_command(NAME, &path).map_err(own)?;
     if is_timed(ready) {
         let timed = timed(command.clone(), &context.layout);
-        match try_library(context, &ready.tools, &timed.line) {
+        match timeline::try_library(context, &ready.tools, &timed.line) {
             Ok(()) => command = timed,
             Err(why) => {
                 context.note(format!("calls are not timed: the collector cannot be preloaded: {why}"))

@@ -12,7 +12,8 @@ use crate::stage1;
 use roofgap_analyze::Engine;
 use roofgap_base::error::Error;
 use roofgap_base::file::hash_file;
-use roofgap_collect::child::Outcome;
+use roofgap_collect::child::{Outcome, probe};
+use roofgap_collect::command::CommandLine;
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::tool::Nsys;
 use roofgap_runs::config::Config;
@@ -21,6 +22,7 @@ use roofgap_runs::open::read_each;
 use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::Input;
+use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -459,6 +461,30 @@ fn record_natively(
     let account = context.layout.native_account();
     stage1::complete_account(context, &account);
     read_complete(context, &captures, &outcome, account)
+}
+
+/// Adds the collector to the libraries that are preloaded.
+pub(super) fn preloaded(line: CommandLine, layout: &Layout) -> CommandLine {
+    let own = line.env_value("LD_PRELOAD").map(|value| value.map(OsString::from));
+    let others = own.unwrap_or_else(|| std::env::var_os("LD_PRELOAD")).filter(|set| !set.is_empty());
+    let all: Vec<OsString> = std::iter::once(layout.native_library().into()).chain(others).collect();
+    line.env("LD_PRELOAD", all.join(OsStr::new(":")))
+}
+
+/// Writes the collector, and tries whether another program starts with it.
+pub(super) fn try_library(
+    context: &mut PhaseContext<'_>,
+    tools: &Tools,
+    line: &CommandLine,
+) -> Result<(), String> {
+    let library = tools.native.as_ref().map_err(ToString::to_string)?;
+    write_library(context, library).map_err(|error| error.why)?;
+    let preload = line.env_value("LD_PRELOAD").flatten().unwrap_or_default();
+    let tried = probe(&CommandLine::new("true").env("LD_PRELOAD", preload), Duration::from_secs(10));
+    match tried.map_err(|error| error.to_string())? {
+        output if output.success && !output.stderr.contains("libroofgap_inject") => Ok(()),
+        output => Err(output.summary()),
+    }
 }
 
 /// Writes the library and checks its hash.
