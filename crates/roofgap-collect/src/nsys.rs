@@ -82,10 +82,10 @@ impl NsysProfile {
         line = line.option("--trace", self.apis(nsys, &mut left_out).join(","));
         // Neither defaults to none, and both add overhead.
         line = line.option("--sample", &self.sample).option("--cpuctxsw", &self.cpuctxsw);
+        // `--cuda-event-trace` is left on, because waits find their events by it: 389 records beside 5,124 operations of vLLM, and the same
+        // time within the scatter of an eager decode (1.61 times the unprofiled one with it, 1.71 without).
         for (option, value) in [
             ("--cuda-graph-trace", self.graph.as_str()),
-            // They add overhead and the analysis does not use them.
-            ("--cuda-event-trace", "false"),
             // Serving engines work in children made by fork without exec.
             ("--trace-fork-before-exec", "true"),
         ] {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_left_out_only_where_that_is_an_option() {
+    fn events_are_recorded() {
         let profile = NsysProfile {
             trace: ["cuda", "nvtx", "osrt"].map(str::to_owned).to_vec(),
             graph: GraphTrace::Graph,
@@ -202,7 +202,7 @@ mod tests {
         let line = profile.command(&test_nsys("2025.3.1", NEW, &[]), &program()).command.to_string();
         assert!(line.contains("--trace=cuda,nvtx,osrt "), "{line}");
         assert!(line.contains(" --trace-fork-before-exec=true "), "{line}");
-        assert!(line.contains("--cuda-graph-trace=graph --cuda-event-trace=false"), "{line}");
+        assert!(line.contains("--cuda-graph-trace=graph ") && !line.contains("--cuda-event-trace"), "{line}");
     }
 
     #[test]

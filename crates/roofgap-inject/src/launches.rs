@@ -154,7 +154,7 @@ unsafe extern "C" fn call<const AT: usize>(
             Kind::Graph => token(AT, replaced, a, [0; 6]),
             _ => plain(AT),
         };
-        thread::leave(true, number, 0, result as u32, begun);
+        thread::leave(true, 0, Some((number, result as u32, begun)), None);
     }));
     result
 }

@@ -76,7 +76,7 @@ impl Summary {
             }
             Record::Memcpy(_) => "copy",
             Record::Memset(_) => "set",
-            Record::Synchronization(_) => "sync",
+            Record::SyncCall(_) | Record::Synchronization(_) => "sync",
             Record::GraphLaunch(_) => "graph_launch",
             Record::NvtxPop(_) => "nvtx_pop",
             Record::NvtxEnd(_) => "nvtx_end",

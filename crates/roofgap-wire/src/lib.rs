@@ -57,5 +57,5 @@ pub use record::{
     Call, CallName, Category, ClockPair, CounterMetric, CounterSample, Cupti, Device, Domain, End, EventKind,
     Flush, GraphLaunch, GraphNode, HEAD_MAX, Host, Kernel, LaunchShape, LauncherVariable, Loss, Memcpy,
     Memset, Message, NvtxEnd, NvtxEvent, NvtxPop, Process, Record, RecordHead, Registered, StackFrame,
-    StackSample, StreamEntry, Synchronization, TextEntry, Thread, ThreadName, Window, WindowCause,
+    StackSample, StreamEntry, SyncCall, Synchronization, TextEntry, Thread, ThreadName, Window, WindowCause,
 };

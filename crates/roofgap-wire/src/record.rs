@@ -226,7 +226,7 @@ records! {
         /// Kind of memory.
         memory: u16,
     }
-    /// A wait of the program, or of a stream for an event.
+    /// A wait as CUPTI records it; written by early collectors, which had no [`SyncCall`].
     10 Synchronization {
         /// Kind as CUPTI numbers it (1 event, 2 stream waits for event, 3 stream, 4 context).
         kind: u32,
@@ -375,6 +375,21 @@ records! {
         /// Cause, a [`WindowCause`].
         cause: u8,
         /// Time, ns: after recording began, or before it ended.
+        at: u64,
+    }
+    /// Arguments of a call that records an event, or waits for one or for a stream.
+    26 SyncCall {
+        /// 0 records an event; a wait as CUPTI numbers it: 1 for an event, 2 of a stream for an event, 3 for a stream.
+        kind: u8,
+        /// Correlation id of the call.
+        correlation: u32,
+        /// Context.
+        context: u32,
+        /// Stream, `u32::MAX` for none.
+        stream: u32,
+        /// Handle of the event, 0 for none. A program may use it again for another event.
+        event: u64,
+        /// Begin of the call, ns.
         at: u64,
     }
     /// A node of a CUDA graph, created while the ranges that are open on its thread at this place of the file were open, or
@@ -632,6 +647,7 @@ fixed! {
     NvtxPop, 16;
     NvtxEnd, 20;
     GraphNode, 20;
+    SyncCall, 29;
 }
 
 #[cfg(test)]
@@ -682,5 +698,7 @@ mod tests {
         assert_eq!(call.encode_head().as_bytes(), encoded(Record::Call(call)));
         let node = GraphNode { tid, node: 1 << 40, original: 7 };
         assert_eq!(node.encode_head().as_bytes(), encoded(Record::GraphNode(node)));
+        let sync = SyncCall { kind: 2, correlation: 3, context: 1, stream: 7, event: 1 << 40, at };
+        assert_eq!(sync.encode_head().as_bytes(), encoded(Record::SyncCall(sync)));
     }
 }

@@ -6,6 +6,7 @@
 use super::options::Nodes;
 use super::ring::Pool;
 use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Callbacks, Counted, Gpu, Session, WHOLE_GRAPHS};
+use super::waits::{SyncArguments, without_prefix};
 use super::{lock, now, thread};
 use crate::cupti::{Api, Failure, Subscriber, Surroundings, sys};
 use roofgap_wire::{Device, MEMORY_CALLS, Record, Text};
@@ -81,7 +82,6 @@ fn set_up(session: &Session, api: Api, subscriber: Subscriber) -> Option<Gpu> {
         session.note("cupti.refused", 1, &failure.to_string());
         return None;
     }
-    api.leave_out_queries();
     let clocks = session::clocks(&api);
     let mut options = CALLS_CHOSEN;
     let mut kinds = Vec::new();
@@ -101,9 +101,13 @@ fn set_up(session: &Session, api: Api, subscriber: Subscriber) -> Option<Gpu> {
     if !api.can_choose_calls() || (!session.options.is_continuous() && api.can_call_back()) {
         options |= CALLBACKS;
     }
+    let selected: Vec<_> = selected(&api).collect();
+    let waits = selected.iter().filter(|_| api.can_name_streams());
+    let waits = waits.filter_map(|&(domain, number, name)| Some((domain, number, SyncArguments::of(name)?)));
     Some(Gpu {
         kinds,
-        selected: selected(&api).collect(),
+        waits: waits.collect(),
+        selected,
         devices_told: AtomicBool::new(false),
         callbacks: Callbacks::default(),
         api,
@@ -167,9 +171,19 @@ fn set_selected(gpu: &Gpu, on: bool) -> usize {
     gpu.selected.iter().filter(|call| set(call)).count()
 }
 
+/// Starts or stops the callbacks of calls that wait or record events, where CUPTI records the calls itself.
+fn watch_waits(gpu: &Gpu, on: bool) {
+    if gpu.options & CALLBACKS == 0 {
+        for &(domain, number, _) in &gpu.waits {
+            gpu.api.set_callback(&gpu.subscriber, domain, number, on);
+        }
+    }
+}
+
 /// Begins to record GPU work. Calls come first, so that every kernel has its call.
 pub fn enable(session: &Session, gpu: &Gpu) {
     let all_calls = set_calls(gpu, true) == 0;
+    watch_waits(gpu, true);
     if session.options.nodes == Nodes::Armed {
         record_graph_nodes(session, gpu, true);
     }
@@ -205,6 +219,7 @@ pub fn disable(session: &Session, gpu: &Gpu) {
     if session.options.nodes == Nodes::Armed {
         record_graph_nodes(session, gpu, false);
     }
+    watch_waits(gpu, false);
     if set_calls(gpu, false) == 0 {
         for (kind, _) in ALL_CALLS {
             // Refused where it was not enabled.
@@ -251,7 +266,13 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
             sys::SITE_EXIT if *begun != 0 => {
                 // SAFETY: on exit it points to what the call returned, a number in either domain.
                 let result = unsafe { data.result.as_ref() }.copied().unwrap_or(0);
-                thread::leave(runtime, call_key(domain, number), data.correlation, result, *begun);
+                let call = (gpu.options & CALLBACKS != 0).then(|| (call_key(domain, number), result, *begun));
+                let known = gpu.waits.iter().find(|wait| (wait.0, wait.1) == (domain, number));
+                let sync = known.filter(|_| result == 0).and_then(|(.., arguments)| {
+                    // SAFETY: the arguments are those of the call of this callback.
+                    unsafe { arguments.sync_call(&gpu.api, data, *begun) }
+                });
+                thread::leave(runtime, data.correlation, call, sync);
             }
             _ => {}
         }
@@ -423,18 +444,13 @@ const RARE: [&str; 7] = [
     "StreamEndCapture",
 ];
 
-/// Returns true if the call of this name is recorded: one that launches, copies, sets or waits, and
+/// Returns true if the call of this name is recorded: one that launches, copies, sets, waits or records an event, and
 /// rare ones that explain a slow step: they load code, allocate memory or capture graphs.
 ///
 /// A program makes ten times as many other calls, and recording them is the largest part of the overhead. Calls are selected by name, so that
 /// new versions of CUPTI need no new list.
 fn wanted(name: &[u8]) -> bool {
-    let name = name.strip_prefix(b"__").unwrap_or(name);
-    let Some(rest) = name
-        .strip_prefix(b"cuda")
-        .or_else(|| name.strip_prefix(b"cu64"))
-        .or_else(|| name.strip_prefix(b"cu"))
-    else {
+    let Some(rest) = without_prefix(name) else {
         return false;
     };
     let begins = |prefix: &str| rest.starts_with(prefix.as_bytes());
@@ -444,6 +460,7 @@ fn wanted(name: &[u8]) -> bool {
         || begins("Memcpy")
         || begins("Memset")
         || begins("StreamWait")
+        || begins("EventRecord")
         || says("Synchronize")
         || MEMORY_CALLS.iter().chain(&RARE).any(|prefix| begins(prefix))
 }
@@ -491,6 +508,7 @@ mod tests {
             "cuCtxSynchronize",
             "cuEventSynchronize",
             "cudaStreamWaitEvent_v3020",
+            "cudaEventRecordWithFlags_v11010",
             "cudaLaunchCooperativeKernel_v9000",
         ] {
             assert!(wanted(name.as_bytes()), "{name}");

@@ -11,6 +11,7 @@
 //! | `annotations` | records of ranges and marks; steps; domains, registered strings and other names |
 //! | `ring` | byte ring from one thread to the writer; buffers for CUPTI |
 //! | `gpu` | set-up of CUPTI, selection of CUDA calls, its callbacks, nodes of CUDA graphs, facts of a GPU |
+//! | `waits` | waits and records of events, from the arguments of their calls |
 //! | `transcode` | CUPTI records to capture records |
 //! | `output` | the output file, and its descriptor, checked before each use |
 //! | `writer` | the writer thread |
@@ -28,6 +29,7 @@ pub mod ring;
 pub mod session;
 pub mod thread;
 pub mod transcode;
+pub mod waits;
 pub mod windows;
 pub mod writer;
 

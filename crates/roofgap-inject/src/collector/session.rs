@@ -12,6 +12,7 @@ use super::duty::{Cycle, StepLog};
 use super::options::{Launcher, Options};
 use super::output::Descriptor;
 use super::ring::{Pool, Rings};
+use super::waits::SyncArguments;
 use super::{lock, now};
 use crate::cupti::{Api, Subscriber};
 use roofgap_wire::{ClockPair, Window, WindowCause};
@@ -58,6 +59,8 @@ pub struct Gpu {
     pub kinds: Vec<(u32, &'static str)>,
     /// Calls to record: domain, number and name; empty where CUPTI records all or none.
     pub selected: Vec<(u32, u32, &'static [u8])>,
+    /// Those of them that record an event or wait, where their streams can be told apart.
+    pub waits: Vec<(u32, u32, SyncArguments)>,
     /// True once CUPTI has described the devices.
     pub devices_told: AtomicBool,
     pub callbacks: Callbacks,

@@ -7,7 +7,7 @@ use super::duty::OpenStep;
 use super::now;
 use super::ring::{Pushed, Ring};
 use super::session::{self, Counted, Session};
-use roofgap_wire::{Call, GraphNode, RecordHead, Thread};
+use roofgap_wire::{Call, GraphNode, RecordHead, SyncCall, Thread};
 
 /// Bytes that pushes leave free for the pops of open ranges.
 pub const ROOM_FOR_POPS: usize = 8 << 10;
@@ -157,17 +157,23 @@ pub fn enter_runtime(correlation: u32) {
     let _ = LOCAL.try_with(|local| local.runtime.set(correlation));
 }
 
-/// Records a call that returns. Driver calls that the runtime makes for the same launch are left out.
-pub fn leave(runtime: bool, api: u32, correlation: u32, result: u32, start: u64) {
+/// Records a call that returns, and its arguments. Driver calls that the runtime makes for the same launch are left out. `call`: its
+/// number, result and start.
+pub fn leave(runtime: bool, correlation: u32, call: Option<(u32, u32, u64)>, sync: Option<SyncCall>) {
     with(|thread| {
         if runtime {
             thread.local.runtime.set(0);
         } else if thread.local.runtime.get() == correlation {
             return;
         }
-        let handle = thread.local.handle.get();
-        let call = Call { api, thread: handle, correlation, result, start, end: now() };
-        thread.put(&call.encode_head(), &[], ROOM_FOR_POPS);
+        if let Some((api, result, start)) = call {
+            let handle = thread.local.handle.get();
+            let call = Call { api, thread: handle, correlation, result, start, end: now() };
+            thread.put(&call.encode_head(), &[], ROOM_FOR_POPS);
+        }
+        if let Some(sync) = sync {
+            thread.put(&sync.encode_head(), &[], ROOM_FOR_POPS);
+        }
     });
 }
 

@@ -108,9 +108,9 @@ functions! {
         enable_driver = "cuptiActivityEnableDriverApi"(u32, u8),
         enable_callback = "cuptiEnableCallback"(u32, *mut c_void, u32, u32),
         hardware = "cuptiActivityEnableHWTrace"(u8),
-        all_sync = "cuptiActivityEnableAllSyncRecords"(u8),
         callback_name = "cuptiGetCallbackName"(u32, u32, *mut *const c_char),
         graph_node_id = "cuptiGetGraphNodeId"(*mut c_void, *mut u64),
+        stream_id = "cuptiGetStreamIdEx"(*mut c_void, *mut c_void, u8, *mut u32),
         result_string = "cuptiGetResultString"(u32, *mut *const c_char),
     }
 }
@@ -225,19 +225,28 @@ impl Api {
         (code == sys::SUCCESS).then_some(id)
     }
 
+    /// Returns true if the streams in the arguments of calls can be told apart.
+    pub fn can_name_streams(&self) -> bool {
+        self.stream_id.is_some() && self.can_call_back()
+    }
+
+    /// Returns the id of a stream, which records of work carry too. `per_thread`: the default stream is that of the thread.
+    ///
+    /// # Safety
+    /// The context must be that of the current callback, and the stream one of the arguments of its call.
+    pub unsafe fn stream_id(&self, context: *mut c_void, stream: usize, per_thread: bool) -> Option<u32> {
+        let mut id = 0;
+        // SAFETY: as the caller promises; writes one u32.
+        let code =
+            unsafe { (self.stream_id?)(context, stream as *mut c_void, u8::from(per_thread), &raw mut id) };
+        (code == sys::SUCCESS).then_some(id)
+    }
+
     /// Starts or stops recording one call.
     pub fn set_call(&self, domain: u32, number: u32, on: bool) -> bool {
         let function = if domain == sys::DOMAIN_DRIVER { self.enable_driver } else { self.enable_runtime };
         // SAFETY: takes two numbers.
         function.is_some_and(|enable| unsafe { enable(number, u8::from(on)) } == sys::SUCCESS)
-    }
-
-    /// Leaves out queries that found the work unfinished, where the version can.
-    pub fn leave_out_queries(&self) {
-        if let Some(set) = self.all_sync {
-            // SAFETY: takes a flag; an error changes nothing.
-            unsafe { set(0) };
-        }
     }
 
     /// Sets an attribute of one byte, where the version has it.

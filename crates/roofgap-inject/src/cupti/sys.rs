@@ -62,11 +62,12 @@ pub const SITE_EXIT: u32 = 1;
 pub struct CallbackData {
     pub site: u32,
     _name: usize,
-    _parameters: usize,
+    /// The arguments of the call, one behind the other.
+    pub parameters: *const usize,
     pub result: *const u32,
     _symbol: usize,
-    _context: usize,
-    _context_id: u32,
+    pub context: *mut c_void,
+    pub context_id: u32,
     /// Ours to use between entry and exit.
     pub ours: *mut u64,
     pub correlation: u32,
@@ -255,7 +256,7 @@ macro_rules! layouts {
 }
 
 layouts! {
-    CallbackData { result: 24, ours: 56, correlation: 64 }
+    CallbackData { parameters: 16, result: 24, context: 40, context_id: 48, ours: 56, correlation: 64 }
     ResourceData { descriptor: 16 }
     GraphData { node: 16, original_node: 24 }
     KernelRecord <= 200 {

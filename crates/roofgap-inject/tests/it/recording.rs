@@ -1,6 +1,6 @@
 //! What a program does is recorded: all of it, with other settings, and for a long time.
 
-use crate::support::{RANGES, built, read, run};
+use crate::support::{RANGES, SYNCS, built, read, run};
 use roofgap_wire::{Ending, WindowCause, older_segment};
 
 #[test]
@@ -29,6 +29,10 @@ fn a_program_that_ends_in_order_is_recorded_whole() {
     assert!(!capture.calls.iter().any(|name| name.contains("GetDevice")), "{:?}", capture.calls);
     assert_eq!(capture.copies, [(1, 4096), (10, 4097)]);
     assert_eq!((capture.sets, capture.graphs), (vec![4098], 0));
+    assert_eq!(capture.syncs, SYNCS);
+    for name in ["cudaEventRecord", "cudaStreamWaitEvent"] {
+        assert!(capture.calls.iter().any(|call| call.contains(name)), "{:?}", capture.calls);
+    }
     assert_eq!(capture.devices, ["Stand-in H200"]);
     assert_eq!(capture.ranges, RANGES);
     assert_eq!((capture.started, capture.ended), (vec!["@request".to_string()], 1));
@@ -56,6 +60,7 @@ fn an_older_cupti_has_its_calls_timed_in_callbacks() {
     assert_eq!(capture.kernels.len(), 10);
     assert_eq!((launches("cudaLaunchKernel"), launches("cuLaunchKernel")), (6, 1));
     assert_eq!(launches("GetDevice"), 0);
+    assert_eq!((capture.syncs.as_slice(), launches("cuEventRecord")), (&SYNCS[..], 0));
     assert!(capture.losses.is_empty(), "{:?}", capture.losses);
 }
 

@@ -158,6 +158,8 @@ pub struct Capture {
     /// Kernels whose call is not in the capture.
     pub without_call: usize,
     pub calls: Vec<String>,
+    /// Kind, stream and event.
+    pub syncs: Vec<(u8, u32, u64)>,
     pub copies: Vec<(u8, u64)>,
     pub sets: Vec<u64>,
     pub graphs: usize,
@@ -213,6 +215,10 @@ pub fn read(path: &Path) -> Capture {
                     assert!(kernel.end > kernel.start, "every kernel has times");
                     kernels.push((name.clone(), shape.grid[0], kernel.correlation, kernel.node));
                 }
+                Record::SyncCall(sync) => {
+                    assert!(sync.context == 1 && sync.correlation > 0 && sync.at > 0);
+                    capture.syncs.push((sync.kind, sync.stream, sync.event));
+                }
                 Record::Memcpy(copy) => capture.copies.push((copy.kind, copy.bytes)),
                 Record::Memset(set) => capture.sets.push(set.bytes),
                 Record::GraphLaunch(_) => capture.graphs += 1,
@@ -267,5 +273,9 @@ pub fn read(path: &Path) -> Capture {
     assert_eq!(capture.malformed, 0);
     capture
 }
+
+/// Waits, and records of events, of the program.
+pub const SYNCS: [(u8, u32, u64); 5] =
+    [(0, 7, 0x1000), (2, 13, 0x1000), (0, 13, 0x1000), (1, u32::MAX, 0x1000), (3, 7, 0)];
 
 pub const RANGES: [&str; 5] = ["@sam", "LLM@prefill", "LLM@decode_step", "LLM@decode_step", "LLM@decode_all"];

@@ -8,9 +8,9 @@
 #include <time.h>
 
 #ifdef SMALL
-enum { KERNEL = 200, COPY = 88, SET = 88, SYNC = 40, GRAPH = 48, DEVICE = 176, CALL = 40 };
+enum { KERNEL = 200, COPY = 88, SET = 88, GRAPH = 48, DEVICE = 176, CALL = 40 };
 #else
-enum { KERNEL = 216, COPY = 96, SET = 88, SYNC = 56, GRAPH = 56, DEVICE = 184, CALL = 40 };
+enum { KERNEL = 216, COPY = 96, SET = 88, GRAPH = 56, DEVICE = 184, CALL = 40 };
 #endif
 enum { PEER = 96 };
 
@@ -30,6 +30,9 @@ static int context, live[2];
 static int promised;
 static void (*callback)(void *, uint32_t, uint32_t, const void *);
 static int called_back[4][1000];
+
+/* Arguments of the call that is told to the subscriber. */
+static __thread const void *arguments;
 
 struct callback_data {
     uint32_t site;
@@ -61,7 +64,6 @@ static size_t length_of(uint32_t kind) {
     case 4: case 5: return CALL;
     case 8: return DEVICE;
     case 22: return PEER;
-    case 38: return SYNC;
     case 51: return GRAPH;
     default: return 0;
     }
@@ -122,7 +124,7 @@ static void call_back(uint32_t domain, uint32_t number, uint32_t id, uint32_t in
     static __thread int lost;
     static const uint32_t result = 0;
     uint64_t ours = 0;
-    struct callback_data data = {0, "", NULL, &result, "", NULL, 1, &ours, id};
+    struct callback_data data = {0, "", arguments, &result, "", &lock, 1, &ours, id};
     if (lost || !called_back[domain][number]) return;
     callback(NULL, domain, number, &data);
     if (inner) call_back(1, inner, id, 0);
@@ -259,6 +261,10 @@ uint32_t cuptiGetCallbackName(uint32_t domain, uint32_t number, const char **nam
         {2, 51, "cudaMemsetAsync_v3020"},       {2, 131, "cudaStreamSynchronize_v3020"},
         {2, 211, "cudaLaunchKernel_v7000"},     {2, 311, "cudaGraphLaunch_v10000"},
         {1, 307, "cuLaunchKernel"},             {1, 5, "cuDeviceGetAttribute"},
+        {2, 135, "cudaEventRecord_v3020"},      {1, 92, "cuEventRecord"},
+        {2, 137, "cudaEventSynchronize_v3020"}, {1, 94, "cuEventSynchronize"},
+        {2, 295, "cudaStreamWaitEvent_v3020"},  {1, 295, "cuStreamWaitEvent"},
+        {1, 126, "cuStreamSynchronize"},
     };
     for (size_t at = 0; at < sizeof names / sizeof *names; at++)
         if (names[at].domain == domain && names[at].number == number) {
@@ -456,14 +462,34 @@ void standin_memory(uint64_t bytes) {
     }
     id = correlation++;
     call_record(0, 131, id, start + 400, start + 1000);
-    at = enabled[38] ? record(38) : NULL;
-    if (at) {
-        put32(at + 4, 3);
-        put64(at + 8, start + 400);
-        put64(at + 16, start + 1000);
-        put32(at + 24, id);
-        put32(at + 28, 1);
-        put32(at + 32, 13);
-    }
     pthread_mutex_unlock(&lock);
+}
+
+/* A handle of a stream is its id. */
+uint32_t cuptiGetStreamIdEx(void *context, void *stream, uint8_t per_thread, uint32_t *id) {
+    *id = (uint32_t)(uintptr_t)stream;
+    return !context || per_thread;
+}
+
+/* A call with its arguments. The runtime calls the driver with the same. */
+static void call_with(uint32_t runtime, uint32_t driver, uintptr_t first, uintptr_t second) {
+    uintptr_t parameters[] = {first, second};
+    arguments = parameters;
+    pthread_mutex_lock(&lock);
+    uint32_t id = correlation++;
+    pthread_mutex_unlock(&lock);
+    call_back(2, runtime, id, driver);
+    pthread_mutex_lock(&lock);
+    call_record(0, runtime, id, now(), now() + 300);
+    pthread_mutex_unlock(&lock);
+    arguments = NULL;
+}
+
+/* An event is recorded on stream 7, stream 13 waits for it, it is recorded on 13, and the thread waits for it and for stream 7. */
+void standin_events(void) {
+    call_with(135, 92, 0x1000, 7);
+    call_with(295, 295, 13, 0x1000);
+    call_with(135, 92, 0x1000, 13);
+    call_with(137, 94, 0x1000, 0);
+    call_with(131, 126, 7, 0);
 }

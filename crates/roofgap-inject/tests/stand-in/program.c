@@ -186,6 +186,7 @@ static void work(int launches) {
     pop_in(llm);
     end_range(range);
     memory(4096);
+    play("standin_events");
     graph(3);
     if (core[2]) ((void (*)(const char *))core[2])("done");
 }

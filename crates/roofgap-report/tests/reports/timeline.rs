@@ -316,6 +316,14 @@ fn perfettos_own_format_is_read_back() {
             rows
         };
         assert_eq!(ranges(&case.trace), ranges(&read), "{capture}");
+        // One wait of the second capture has no call.
+        let waits = |trace: &roofgap_trace::Trace| -> Vec<_> {
+            let called =
+                trace.waits.iter().filter(|wait| trace.calls.correlation.contains(&wait.correlation));
+            called.map(|w| (w.correlation, w.kind, w.stream, w.device, w.event)).collect()
+        };
+        assert_eq!(waits(&case.trace), waits(&read), "{capture}");
+        assert_eq!(waits(&read).len(), if capture.starts_with("vllm") { 56 } else { 1 });
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::cursor::{Cursor, Expected, ParseStop, decode};
 use super::keys::Keys;
-use super::rows::{Filler, OpRow, Rows, SequenceRow, ShapeRow, ThreadKey, ThreadRow};
+use super::rows::{Filler, OpRow, Rows, SequenceRow, ShapeRow, ThreadKey, ThreadRow, WaitLine};
 use crate::decimal::{MAX_NS, micros_to_ns, trailing, unsigned};
-use crate::model::group_label;
-use crate::{Collective, LaunchShape, LossKind, NameId, Ns, OpKind};
+use crate::model::{group_label, stated_stream};
+use crate::{Collective, LaunchShape, LossKind, NameId, Ns, OpKind, RecordedEvent, WaitKind};
 
 /// The fields of an event that are of use, as they are written.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub struct TraceEvent<'a> {
 /// The arguments that are of use.
 #[derive(Debug, Default)]
 struct Arguments<'a> {
-    texts: [Option<&'a [u8]>; Text::Values as usize + 1],
+    texts: [Option<&'a [u8]>; Text::RecordCall as usize + 1],
     grid: [u32; 3],
     block: [u32; 3],
     /// Few kernels have it.
@@ -61,6 +61,9 @@ enum Text {
     Dims,
     Types,
     Values,
+    /// Stream on which the event of a wait was recorded, and the call that recorded it.
+    RecordStream,
+    RecordCall,
 }
 
 /// What the value of a key is.
@@ -95,6 +98,8 @@ impl From<&[u8]> for Field {
             b"Sequence number" => Text::Sequence,
             b"Fwd thread id" => Text::ForwardThread,
             b"" => Text::Value,
+            b"wait_on_stream" => Text::RecordStream,
+            b"wait_on_cuda_event_record_corr_id" => Text::RecordCall,
             b"Input Dims" => return Self::Whole(Text::Dims),
             b"Input type" => return Self::Whole(Text::Types),
             b"Concrete Inputs" => return Self::Whole(Text::Values),
@@ -216,6 +221,7 @@ impl<'a> TraceEvent<'a> {
         }
         match category.with_name(name) {
             Category::Work(kind) => self.keep_op(kind, name, start, end, filler),
+            Category::Wait => self.keep_wait(name, start, filler),
             category => self.keep_on_thread(category, name, start, end, filler),
         }
     }
@@ -289,6 +295,17 @@ impl<'a> TraceEvent<'a> {
             bytes: number(arguments.get(Text::Bytes)),
             graph_node,
         });
+    }
+
+    fn keep_wait(&self, name: &[u8], start: Ns, filler: &mut Filler<'a, '_>) {
+        let number = |text| u32::try_from(unsigned(self.arguments.get(text)?)?).ok();
+        let (Some(kind), Some(correlation)) = (WaitKind::named(name), number(Text::Correlation)) else {
+            return filler.rows.lose(LossKind::EventMalformed);
+        };
+        let recorded = number(Text::RecordStream)
+            .map(|stream| RecordedEvent { correlation: number(Text::RecordCall).unwrap_or(0), stream });
+        let (stream, device) = (number(Text::Stream).and_then(stated_stream), number(Text::Device));
+        filler.rows.waits.push(WaitLine { start, kind, correlation, stream, device, recorded });
     }
 
     #[inline]
@@ -431,6 +448,8 @@ pub enum Category {
     Call,
     /// Work of a GPU.
     Work(OpKind),
+    /// A wait of a thread for a GPU, or of a stream for an event.
+    Wait,
     /// A range that the program named.
     Annotation,
     /// A call of a Python function.
@@ -479,8 +498,8 @@ impl Category {
             b"mtia_counters" | b"xpu_scope_profiler" => Self::Unread(LossKind::EventUnknown, "counters"),
             // Projections of ranges, memory instants, profiler overhead and frames.
             b"gpu_user_annotation" | b"cpu_instant_event" | b"overhead" | b"Trace" => Self::Ignored,
-            b"cuda_sync"
-            | b"cuda_event"
+            b"cuda_sync" => Self::Wait,
+            b"cuda_event"
             | b"graph_event_node"
             | b"xpu_sync"
             | b"cuda_profiler_range"
@@ -503,7 +522,7 @@ impl Category {
     /// Returns true if arguments of such an event are read.
     #[inline]
     pub fn has_arguments(self) -> bool {
-        matches!(self, Self::CpuOp | Self::Call | Self::Work(_) | Self::Counter)
+        matches!(self, Self::CpuOp | Self::Call | Self::Work(_) | Self::Wait | Self::Counter)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::document::Header;
 use super::frames::NamedFrame;
-use super::rows::{BlockNames, Rows, SequenceRow, ThreadKey, ThreadRow};
-use crate::model::MOST_DEVICES;
+use super::rows::{BlockNames, Rows, SequenceRow, ThreadKey, ThreadRow, WaitLine};
+use crate::model::{MOST_DEVICES, WaitRow, WaitRows};
 use crate::vitals::Readings;
 use crate::{
     BackwardLink, Call, CallClass, Collective, Device, DeviceId, GpuOp, HostSpan, LossKind, MemoryKind,
@@ -28,6 +28,7 @@ pub struct Merge {
     /// Names of nodes of graphs, by row of the operation.
     node_names: Vec<(usize, NameId)>,
     sequences: Vec<SequenceRow>,
+    waits: Vec<WaitLine>,
     readings: Readings,
     /// Operations whose duration has no decimals.
     whole_micros: u64,
@@ -54,6 +55,7 @@ impl Merge {
         self.events += rows.events;
         self.trace.losses.merge(&rows.losses);
         self.readings.append(&rows.readings);
+        self.waits.extend(&rows.waits);
         for (pid, name) in &rows.process_names {
             self.process_names.entry(pid.clone()).or_insert_with(|| name.clone());
         }
@@ -225,8 +227,8 @@ impl Merge {
         if header.distributed.is_some() {
             self.trace.distributed.clone_from(&header.distributed);
         }
-        self.place_on_devices(header);
-        self.find_launching_processes();
+        let devices = self.place_on_devices(header);
+        self.find_launching_processes(&devices);
         self.name_nodes();
         self.name_processes_and_threads();
         self.shift(header.base);
@@ -249,7 +251,8 @@ impl Merge {
         self.trace
     }
 
-    fn place_on_devices(&mut self, header: &Header) {
+    /// Returns the devices in the order of `devices`.
+    fn place_on_devices(&mut self, header: &Header) -> Vec<DeviceId> {
         for device in &header.devices {
             self.trace.add_device(device.clone());
         }
@@ -269,10 +272,11 @@ impl Merge {
             *device = ids[position];
         }
         self.trace.losses.add(LossKind::OpNoDevice, undescribed);
+        ids
     }
 
-    /// Operations do not say which process launched them; the call with the same correlation id does.
-    fn find_launching_processes(&mut self) {
+    /// Operations and waits do not say which process launched them; the call with the same correlation id does.
+    fn find_launching_processes(&mut self, devices: &[DeviceId]) {
         let Trace { ops, calls, .. } = &mut self.trace;
         // Without calls: the process that ran operators, or one that nothing is known of.
         if !ops.is_empty() && calls.is_empty() && self.processes.is_empty() {
@@ -289,6 +293,21 @@ impl Merge {
         {
             *process = launching_process(&launches, correlation, start).unwrap_or(first);
         }
+        let wait = |line: &WaitLine| {
+            let &WaitLine { start, kind, correlation, stream, device, recorded } = line;
+            let device = self.devices.iter().position(|number| Some(*number) == device);
+            WaitRow {
+                process: launching_process(&launches, correlation, start).unwrap_or(first),
+                correlation,
+                kind: Some(kind),
+                stream,
+                device: device.and_then(|at| devices.get(at).copied()),
+                event: None,
+                recorded,
+            }
+        };
+        let waits = self.waits.iter().map(wait).collect();
+        WaitRows { waits, records: Vec::new() }.settle(0, &mut self.trace);
     }
 
     fn name_processes_and_threads(&mut self) {

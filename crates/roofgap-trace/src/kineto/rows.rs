@@ -4,7 +4,7 @@ use super::cursor::decode;
 use super::event::EventKeys;
 use crate::native::demangle;
 use crate::vitals::Readings;
-use crate::{Collective, LaunchShape, LossKind, Losses, NameId, Ns, OpKind, Trace};
+use crate::{Collective, LaunchShape, LossKind, Losses, NameId, Ns, OpKind, RecordedEvent, Trace, WaitKind};
 use rustc_hash::FxHashMap;
 
 /// A GPU operation.
@@ -30,6 +30,17 @@ pub struct ThreadRow {
     pub name: u32,
     pub thread: u32,
     pub correlation: u32,
+}
+
+/// A wait, with the numbers of the file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WaitLine {
+    pub start: Ns,
+    pub kind: WaitKind,
+    pub correlation: u32,
+    pub stream: Option<u32>,
+    pub device: Option<u32>,
+    pub recorded: Option<RecordedEvent>,
 }
 
 /// The autograd sequence number of an operator.
@@ -68,6 +79,7 @@ pub struct Rows {
     /// Names that the program gave to nodes of graphs, by position in `ops`, in that order.
     pub node_names: Vec<(usize, u32)>,
     pub calls: Vec<ThreadRow>,
+    pub waits: Vec<WaitLine>,
     pub cpu_ops: Vec<ThreadRow>,
     pub sequences: Vec<SequenceRow>,
     pub shapes: Vec<ShapeRow>,

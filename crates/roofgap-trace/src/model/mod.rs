@@ -25,6 +25,7 @@ mod ops;
 mod order;
 mod sampled;
 mod trace;
+mod waits;
 
 pub use calls::{
     BackwardLink, Call, CallClass, Calls, CpuOps, GraphNodes, Mark, Range, RangeCollective, RangeStyle,
@@ -39,6 +40,8 @@ pub use ops::{GpuOp, GpuOps, LaunchShape, MemoryKind, OpKind, ShapeId};
 pub use sampled::{SampledCounters, SampledMetric};
 pub(crate) use trace::MOST_DEVICES;
 pub use trace::{Device, KernelTotal, Process, RecordedWindows, Source, Thread, Trace, range_name};
+pub(crate) use waits::{EventKey, EventRow, WaitRow, WaitRows, stated_stream};
+pub use waits::{RecordedEvent, Wait, WaitKind};
 
 use rustc_hash::FxHashMap;
 use std::hash::Hash;

@@ -4,7 +4,7 @@ use super::limits::MOST_BYTES;
 use super::order::Order;
 use super::{
     BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, GraphNodes, HostStacks, Losses, Mark, NameId,
-    Names, Ns, ProcessId, Range, Ranges, SampledCounters, ShapedOperator, ThreadId,
+    Names, Ns, ProcessId, Range, Ranges, SampledCounters, ShapedOperator, ThreadId, Wait,
 };
 use crate::SourceFormat;
 use crate::vitals::GpuVitals;
@@ -130,6 +130,8 @@ pub struct Trace {
     pub ops: GpuOps,
     /// Calls into CUDA.
     pub calls: Calls,
+    /// Waits that the tools recorded, in the order of process and correlation. A call that waits may have none.
+    pub waits: Vec<Wait>,
     /// Ranges and marks.
     pub ranges: Ranges,
     /// Calls of modules that a framework recorded beside its operators, in no order.
@@ -222,7 +224,8 @@ impl Trace {
 
     /// Puts every column in its order. Readers call it once at the end.
     pub fn sort(&mut self) {
-        let Self { ops, calls, ranges, cpu_ops, stacks, threads, processes, .. } = self;
+        let Self { ops, calls, waits, ranges, cpu_ops, stacks, threads, processes, .. } = self;
+        waits.sort_by_key(|wait| (wait.process, wait.correlation));
         if !stacks.foreign.is_empty() {
             let calling: FxHashSet<ThreadId> = calls.thread.iter().copied().collect();
             stacks.settle(|pid, tids| {
@@ -324,6 +327,7 @@ impl Trace {
             collective.row = row.unwrap_or_default();
             row.is_some()
         });
+        self.waits.retain(|wait| keep(wait.process));
         self.recorded.retain(|recorded| keep(recorded.process));
     }
 }

@@ -109,8 +109,8 @@ impl Identity {
         seen.get(before.saturating_sub(1)).map_or(handle, |entry| entry.1)
     }
 
-    /// Puts device ids in place of the numbers in the operations from row `first` on.
-    pub fn settle_devices(&self, first: usize, trace: &mut Trace) {
+    /// Puts device ids in place of the numbers in the operations from row `first` on. Returns the ids by number.
+    pub fn settle_devices(&self, first: usize, trace: &mut Trace) -> FxHashMap<u16, DeviceId> {
         let mut column = std::mem::take(&mut trace.ops.device);
         let mut known: FxHashMap<u16, (DeviceId, bool)> = FxHashMap::default();
         let mut unknown = 0;
@@ -128,6 +128,7 @@ impl Identity {
         }
         trace.ops.device = column;
         trace.losses.add(LossKind::OpNoDevice, unknown);
+        known.into_iter().map(|(number, (id, _))| (number, id)).collect()
     }
 }
 

@@ -5,9 +5,11 @@ use super::demangle;
 use super::identity::Identity;
 use super::samples::{Samples, Stacks};
 use super::{Place, failed, find_older, open, plain};
+use crate::model::{EventKey, EventRow, WaitRow, WaitRows, stated_stream};
 use crate::{
     Call, CallClass, DeviceId, Format, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind,
-    ProcessId, ReadError, RecordedWindows, ShapeId, Sniffed, Source, SourceFormat, ThreadId, Trace,
+    ProcessId, ReadError, RecordedEvent, RecordedWindows, ShapeId, Sniffed, Source, SourceFormat, ThreadId,
+    Trace, WaitKind,
 };
 use roofgap_wire::{self as wire, Ending, Header, Reader, Record};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -81,6 +83,9 @@ struct Capture<'t> {
     texts: FxHashMap<u32, NameId>,
     shapes: FxHashMap<u32, (NameId, ShapeId)>,
     streams: FxHashMap<u32, (DeviceId, u32)>,
+    /// Numbers of devices by context.
+    contexts: FxHashMap<u32, u16>,
+    syncs: Vec<wire::SyncCall>,
     call_names: FxHashMap<u32, (NameId, CallClass)>,
     /// Offset of CUPTI's clock to the clock of the annotations, ns.
     offset: Ns,
@@ -107,6 +112,8 @@ impl<'t> Capture<'t> {
             texts: FxHashMap::default(),
             shapes: FxHashMap::default(),
             streams: FxHashMap::default(),
+            contexts: FxHashMap::default(),
+            syncs: Vec::new(),
             call_names: FxHashMap::default(),
             offset: 0,
             clock_known: false,
@@ -170,6 +177,7 @@ impl<'t> Capture<'t> {
             Record::StreamEntry(entry) => {
                 let number = u16::try_from(entry.device).unwrap_or(u16::MAX);
                 self.streams.insert(entry.id, (DeviceId(number), entry.stream));
+                self.contexts.insert(entry.context, number);
             }
             Record::CallName(entry) => {
                 let name = entry.name.to_str();
@@ -213,8 +221,14 @@ impl<'t> Capture<'t> {
             Record::Loss(loss) => drop(self.losses.insert(loss.id.to_str().into_owned(), loss.count)),
             Record::Malformed(_) => self.trace.losses.add(LossKind::EventMalformed, 1),
             Record::Unknown(_) => self.trace.losses.add(LossKind::EventUnknown, 1),
-            // Waits are in the calls already; the others say nothing of the program.
-            Record::Synchronization(_) | Record::Category(_) | Record::Flush(_) | Record::End(_) => {}
+            Record::SyncCall(sync) => self.syncs.push(*sync),
+            Record::Synchronization(sync) => {
+                let &wire::Synchronization { kind, correlation, context, stream, start: at, .. } = sync;
+                let kind = u8::try_from(kind).unwrap_or(u8::MAX);
+                self.syncs.push(wire::SyncCall { kind, correlation, context, stream, event: 0, at });
+            }
+            // They say nothing of the program.
+            Record::Category(_) | Record::Flush(_) | Record::End(_) => {}
         }
     }
 
@@ -335,7 +349,7 @@ impl<'t> Capture<'t> {
     fn finish(mut self, ending: Ending, has_note: bool) {
         let trace = self.trace;
         self.who.settle_threads(self.process, self.first.1, trace);
-        self.who.settle_devices(self.first.0, trace);
+        let devices = self.who.settle_devices(self.first.0, trace);
         self.samples.settle(&self.who, trace);
         self.nodes.settle(self.process, &self.annotations, trace);
         self.annotations.settle(self.process, self.last, &mut self.who, trace);
@@ -344,8 +358,11 @@ impl<'t> Capture<'t> {
             trace.distributed = self.place.distributed();
         }
         trace.host = trace.host.take().or(self.place.host);
+        let windows = RecordedWindows::from_edges(self.process, &self.edges, self.last);
+        let device = |context| devices.get(self.contexts.get(&context)?).copied();
+        wait_rows(self.process, &self.syncs, &windows, device).settle(self.first.1, trace);
         if !self.edges.is_empty() {
-            let mut recorded = RecordedWindows::from_edges(self.process, &self.edges, self.last);
+            let mut recorded = windows;
             cut_at_window_edges(self.first, &mut recorded, trace);
             trace.losses.add(LossKind::PartlyRecorded, recorded.gaps());
             trace.recorded.push(recorded);
@@ -366,6 +383,39 @@ impl<'t> Capture<'t> {
             }
         }
     }
+}
+
+/// Returns the waits and the records of events of a process.
+fn wait_rows(
+    process: ProcessId,
+    syncs: &[wire::SyncCall],
+    windows: &RecordedWindows,
+    device: impl Fn(u32) -> Option<DeviceId>,
+) -> WaitRows {
+    let mut rows = WaitRows::default();
+    for &wire::SyncCall { kind, correlation, context, stream, event, at } in syncs {
+        // An event of an earlier window may have been recorded again where nothing was recorded. Handles have less than 48 bits.
+        let window = windows.window_of(moment(at), moment(at)).map_or(0, |window| window as u64);
+        let event = (event != 0).then_some(EventKey { id: event ^ window << 48, context: 0, sync: None });
+        match (kind, event, stated_stream(stream)) {
+            (0, Some(event), Some(stream)) => rows.records.push(EventRow {
+                process,
+                event,
+                recorded: RecordedEvent { correlation, stream },
+            }),
+            (0, ..) => {}
+            (_, event, stream) => rows.waits.push(WaitRow {
+                process,
+                correlation,
+                kind: WaitKind::from_cupti(kind.into()),
+                stream,
+                device: device(context),
+                event,
+                recorded: None,
+            }),
+        }
+    }
+    rows
 }
 
 /// Converts a time of the collector. One that no clock gives becomes the largest, which the limits of the trace leave out.

@@ -1,7 +1,7 @@
 //! A capture made from an nsys export must read as the export does; and what only a capture has.
 
 use super::reader::kernel_names;
-use crate::{LossKind, OpKind, RangeStyle, ReadError, Sniffed, Trace};
+use crate::{LossKind, OpKind, RangeStyle, ReadError, Sniffed, Trace, WaitKind};
 use proptest::prelude::*;
 use roofgap_wire as wire;
 use roofgap_wire::Ending;
@@ -345,6 +345,11 @@ fn a_file_the_collector_wrote_is_read() {
     let inside = trace.calls.start.iter().filter(|start| (prefill.start..=prefill.end).contains(start));
     assert_eq!(inside.count(), 5);
     assert_eq!(trace.devices[0].sms, Some(132));
+    // A wait as early collectors wrote it.
+    assert_eq!(
+        (trace.waits.len(), trace.waits[0].kind, trace.waits[0].stream),
+        (1, WaitKind::Stream, Some(13))
+    );
     assert_eq!(trace.losses.iter().count(), 0, "{:?}", trace.losses);
 }
 
@@ -647,6 +652,59 @@ fn records_of_a_newer_collector_are_skipped_with_a_loss() {
     read(&path, &mut trace).unwrap();
     assert_eq!(trace.ops.len(), 1);
     assert_eq!(trace.losses.count(LossKind::EventUnknown), 1);
+}
+
+/// A call that records an event, or waits, with its record.
+fn sync(name: u32, sync: wire::SyncCall) -> [Record<'static>; 2] {
+    let wire::SyncCall { correlation, at, .. } = sync;
+    let call = wire::Call { api: name, thread: 900, correlation, result: 0, start: at, end: at + 5 };
+    [Record::Call(call), Record::SyncCall(sync)]
+}
+
+#[test]
+fn a_wait_is_for_the_latest_record_of_its_event() {
+    let name =
+        |api, name: &'static str| Record::CallName(wire::CallName { api, name: Text(name.as_bytes()) });
+    let call = |kind, correlation, stream, event, at| {
+        let (context, api) = (1, 300 + u32::from(kind));
+        sync(api, wire::SyncCall { kind, correlation, context, stream, event, at })
+    };
+    let mut records = vec![
+        name(300, "cudaEventRecord_v3020"),
+        name(301, "cudaEventSynchronize_v3020"),
+        name(302, "cudaStreamWaitEvent_v3020"),
+        name(303, "cudaStreamSynchronize_v3020"),
+    ];
+    records.extend(basics());
+    records.extend(launch(1, 900, 100));
+    // Threads write their records apart, so these are in no order.
+    records.extend(call(2, 12, 13, 0xe1, 120));
+    records.extend(call(0, 11, 7, 0xe1, 110));
+    records.extend(call(0, 13, 13, 0xe1, 130));
+    records.extend(call(1, 14, u32::MAX, 0xe1, 140));
+    records.extend(call(3, 15, 7, 0, 150));
+    records.extend(call(1, 16, u32::MAX, 0xe2, 160));
+    let (trace, _) = read_whole(&records);
+    let waits: Vec<_> = trace
+        .waits
+        .iter()
+        .map(|w| (w.correlation, w.kind, w.stream, w.event.map(|e| (e.correlation, e.stream))))
+        .collect();
+    let expected = [
+        (12, WaitKind::StreamForEvent, Some(13), Some((11, 7))),
+        (14, WaitKind::Event, None, Some((13, 13))),
+        (15, WaitKind::Stream, Some(7), None),
+        (16, WaitKind::Event, None, None),
+    ];
+    assert_eq!(waits, expected);
+    assert!(trace.waits.iter().all(|wait| wait.device == Some(trace.ops.device[0])));
+
+    // The event may have been recorded again between two windows.
+    let window = |on, at| Record::Window(wire::Window { on, cause: 1, at });
+    records.extend([window(1, 90), window(0, 125), window(1, 135), window(0, 170)]);
+    let (trace, _) = read_whole(&records);
+    let of = |correlation| trace.waits.iter().find(|wait| wait.correlation == correlation).unwrap().event;
+    assert!(of(12).is_some() && of(14).is_none());
 }
 
 /// Writes a variable of a launcher.

@@ -96,6 +96,11 @@ impl Identity {
         })
     }
 
+    /// Returns the process of a packed id if a row before mentioned it.
+    pub fn known_process(&self, global: u64) -> Option<ProcessId> {
+        self.processes.get(&(global & PROCESS_BITS)).copied()
+    }
+
     /// Returns the thread of a packed id.
     pub fn thread(&mut self, global: u64, trace: &mut Trace) -> ThreadId {
         if let Some(&id) = self.threads.get(&global) {
@@ -123,6 +128,11 @@ impl Identity {
         let id = trace.add_device(self.gpu(gpu));
         self.devices.insert((pid, number), id);
         id
+    }
+
+    /// Returns the device that a process calls `number` if a row before mentioned it.
+    pub fn known_device(&self, global_pid: u64, number: u32) -> Option<DeviceId> {
+        self.devices.get(&(pid_of(global_pid), number)).copied()
     }
 
     /// Returns the facts of a GPU of the machine.

@@ -13,6 +13,7 @@ mod host;
 mod identity;
 mod nvtx;
 mod report;
+mod waits;
 
 #[cfg(test)]
 mod tests;
@@ -128,6 +129,7 @@ fn read_tables(db: &impl Tables, trace: &mut Trace) -> Result<(), ReadError> {
     activity::transfers_and_graphs(db, &mut who, trace)?;
     activity::samples(db, &who, trace)?;
     activity::calls(db, &strings, &mut who, trace)?;
+    waits::waits(db, &who, trace)?;
     nvtx::ranges(db, &strings, &mut who, trace)?;
     host::stacks(db, &strings, &who, trace)?;
     diagnostics(db, !trace.ops.is_empty(), trace)?;

@@ -1,7 +1,8 @@
 //! A real export, changed in the ways that versions of the tool and other programs change one.
 
-use crate::{LossKind, OpKind, Trace};
+use crate::{LossKind, OpKind, Trace, Wait, WaitKind};
 use rusqlite::Connection;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -32,9 +33,9 @@ fn facts(trace: &Trace) -> Facts {
     }
 }
 
-/// The export after some statements.
-fn changed(folder: &Path, sql: &str) -> PathBuf {
-    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/h200/llama4.sqlite.gz");
+/// A fixture after some statements.
+fn changed_in(folder: &Path, fixture: &str, sql: &str) -> PathBuf {
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
     let path = folder.join("changed.sqlite");
     let mut file = std::fs::File::create(&path).unwrap();
     let mut inside = flate2::read::GzDecoder::new(std::fs::File::open(packed).unwrap());
@@ -44,9 +45,18 @@ fn changed(folder: &Path, sql: &str) -> PathBuf {
     path
 }
 
+/// The export after some statements.
+fn changed(folder: &Path, sql: &str) -> PathBuf {
+    changed_in(folder, "h200/llama4.sqlite.gz", sql)
+}
+
 fn after(sql: &str) -> Trace {
+    after_in("h200/llama4.sqlite.gz", sql)
+}
+
+fn after_in(fixture: &str, sql: &str) -> Trace {
     let folder = tempfile::tempdir().unwrap();
-    let path = changed(folder.path(), sql);
+    let path = changed_in(folder.path(), fixture, sql);
     crate::read(&[path]).unwrap().trace
 }
 
@@ -516,4 +526,66 @@ fn sampled_counters_are_windows_around_the_kernels() {
     assert_eq!(read, [crate::SampledMetric::DramReadPct, crate::SampledMetric::SmActivePct]);
     assert!(sampled.metrics.iter().all(|(_, values)| values.len() == sampled.windows.len()));
     assert!(after("").sampled.is_empty());
+}
+
+const VLLM: &str = "vllm/vllm_dense_graph.sqlite.gz";
+
+/// Waits by kind: those whose event was recorded by a call before on another stream, and all.
+fn waits_by_kind(trace: &Trace) -> Vec<(WaitKind, usize, usize)> {
+    let calls: BTreeMap<u32, (i64, &str)> = (0..trace.calls.len())
+        .map(|row| {
+            (trace.calls.correlation[row], (trace.calls.start[row], trace.names.get(trace.calls.name[row])))
+        })
+        .collect();
+    let has_record = |wait: &&Wait| {
+        let Some(event) = wait.event else { return false };
+        let (recorded, name) = calls[&event.correlation];
+        recorded < calls[&wait.correlation].0
+            && name.contains("EventRecord")
+            && wait.stream != Some(event.stream)
+    };
+    let kinds = [WaitKind::Device, WaitKind::Stream, WaitKind::Event, WaitKind::StreamForEvent];
+    let of_kind = |kind| trace.waits.iter().filter(move |wait| wait.kind == kind);
+    kinds.map(|kind| (kind, of_kind(kind).filter(has_record).count(), of_kind(kind).count())).to_vec()
+}
+
+#[test]
+fn every_wait_for_an_event_has_its_record() {
+    let trace = after_in(VLLM, "");
+    let expected = [
+        (WaitKind::Device, 0, 1),
+        (WaitKind::Stream, 0, 0),
+        (WaitKind::Event, 28, 28),
+        (WaitKind::StreamForEvent, 28, 28),
+    ];
+    assert_eq!(waits_by_kind(&trace), expected);
+    let streams: BTreeSet<u32> = trace.ops.stream.iter().copied().collect();
+    for wait in &trace.waits {
+        assert!(wait.device.is_some());
+        assert!(wait.stream.is_none_or(|stream| streams.contains(&stream)), "{wait:?}");
+        assert!(wait.event.is_none_or(|event| streams.contains(&event.stream)), "{wait:?}");
+    }
+    // Older exports have only the number of the event, which is recorded again and again.
+    let older = "ALTER TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION DROP COLUMN eventSyncId;
+                 ALTER TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT DROP COLUMN eventSyncId";
+    assert_eq!(after_in(VLLM, older).waits, trace.waits);
+    let without = after_in(VLLM, "DROP TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT");
+    assert!(without.waits.iter().all(|wait| wait.event.is_none()));
+    assert_eq!(without.waits.len(), trace.waits.len());
+}
+
+#[test]
+fn the_call_tells_the_kind_of_a_wait() {
+    // nsys gives this wait for a stream the number of waits of a stream.
+    let trace = after("");
+    let wait = trace.waits[0];
+    assert_eq!((trace.waits.len(), wait.kind, wait.stream), (1, WaitKind::Stream, Some(7)));
+    let other = "UPDATE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION SET";
+    assert_eq!(after(&format!("{other} correlationId = 4000000000")).waits[0].kind, WaitKind::Stream);
+    let unknown = after(&format!("{other} syncType = 9, correlationId = 4000000000"));
+    assert_eq!((unknown.waits.len(), unknown.losses.count(LossKind::EventUnknown)), (0, 1));
+    for damage in ["correlationId = NULL", "streamId = -5", "eventId = 'x'", "contextId = 1 << 40"] {
+        let trace = after(&format!("{other} {damage}"));
+        assert_eq!((trace.waits.len(), trace.losses.count(LossKind::EventMalformed)), (0, 1), "{damage}");
+    }
 }

@@ -6,9 +6,10 @@
 mod packets;
 
 use crate::kineto::Category;
+use crate::model::{WaitRow, WaitRows, stated_stream};
 use crate::{
     Call, CallClass, Device, DeviceId, Format, GpuOp, LaunchShape, LossKind, Mark, NameId, Ns, OpKind,
-    ProcessId, Range, RangeStyle, ReadError, Source, SourceFormat, ThreadId, Trace, input,
+    ProcessId, Range, RangeStyle, ReadError, RecordedEvent, Source, SourceFormat, ThreadId, Trace, input,
 };
 use packets::{EdgeKind, Fault, Notes, Packets, RenderStage, SliceEdge, Track};
 use rustc_hash::FxHashMap;
@@ -60,10 +61,12 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
         threads: FxHashMap::default(),
         places: FxHashMap::default(),
         flows: FxHashMap::default(),
+        waits: Vec::new(),
     };
     let devices = filler.describe_devices(gpus);
     filler.add_slices(events);
     filler.add_stages(stages, &devices);
+    filler.settle_waits();
     readings.settle(0, trace);
     if !trace.ops.is_empty() && trace.calls.is_empty() {
         trace.losses.add(LossKind::NoRuntime, 1);
@@ -97,6 +100,7 @@ struct Filler<'t> {
     places: FxHashMap<u64, Place>,
     /// Correlations of arrows.
     flows: FxHashMap<u64, u32>,
+    waits: Vec<WaitRow>,
 }
 
 impl Filler<'_> {
@@ -139,6 +143,7 @@ impl Filler<'_> {
         let notes = begin.notes.as_deref().unwrap_or(&unsaid);
         match begin.category {
             Category::Ignored => {}
+            Category::Wait => self.add_wait(notes),
             Category::Unread(kind, name) => self.trace.losses.add_message(kind, name, 1),
             Category::Frame | Category::Counter | Category::Unknown => {
                 self.trace.losses.add(LossKind::EventUnknown, 1)
@@ -162,6 +167,10 @@ impl Filler<'_> {
                 let class = CallClass::from_name(self.trace.names.get(name));
                 let correlation = self.correlation(notes);
                 self.trace.calls.push(Call { start, end, name, class, process, thread, correlation });
+                // roofgap's export has the wait in its call.
+                if notes.wait.is_some() {
+                    self.add_wait(notes);
+                }
             }
             Category::Annotation => {
                 let (name, domain) = self.name_and_domain(begin);
@@ -171,6 +180,43 @@ impl Filler<'_> {
                 self.trace.ranges.rows.push(range);
             }
         }
+    }
+
+    fn add_wait(&mut self, notes: &Notes) {
+        let small = |number: u64| u32::try_from(number).ok();
+        let Some(correlation) = small(notes.correlation).filter(|correlation| *correlation != 0) else {
+            return self.trace.losses.add(LossKind::EventMalformed, 1);
+        };
+        let recorded = notes.record_stream.and_then(small).map(|stream| RecordedEvent {
+            correlation: notes.record_call.and_then(small).unwrap_or(0),
+            stream,
+        });
+        self.waits.push(WaitRow {
+            process: ProcessId::default(),
+            correlation,
+            kind: notes.wait,
+            stream: notes.stream.and_then(small).and_then(stated_stream),
+            // A number until all devices are known.
+            device: notes.device.and_then(|number| Some(DeviceId(number.try_into().ok()?))),
+            event: None,
+            recorded,
+        });
+    }
+
+    /// Adds the waits, each with the process of its call.
+    fn settle_waits(&mut self) {
+        let calls = &self.trace.calls;
+        let processes: FxHashMap<_, _> = calls.correlation.iter().zip(&calls.process).collect();
+        let mut waits = std::mem::take(&mut self.waits);
+        for wait in &mut waits {
+            wait.process = processes.get(&wait.correlation).copied().copied().unwrap_or_default();
+            let is_device = |number: DeviceId| {
+                let is_it = |device: &Device| device.number == u32::from(number.0);
+                Some(DeviceId(self.trace.devices.iter().position(is_it)? as u16))
+            };
+            wait.device = wait.device.and_then(is_device);
+        }
+        WaitRows { waits, records: Vec::new() }.settle(0, self.trace);
     }
 
     /// Returns the correlation of an event; for an arrow without one, a new number.
@@ -246,6 +292,10 @@ impl Filler<'_> {
             match stage.notes.category {
                 // Projections of ranges, and records of events.
                 Some(Category::Ignored) => continue,
+                Some(Category::Wait) => {
+                    self.add_wait(&stage.notes);
+                    continue;
+                }
                 Some(Category::Unread(kind, name)) => {
                     self.trace.losses.add_message(kind, name, 1);
                     continue;

@@ -3,7 +3,7 @@
 use crate::kineto::Category;
 use crate::protobuf::{Fields, Malformed, Wire, dimensions, last, messages, number, text};
 use crate::vitals::Readings;
-use crate::{LossKind, NameId, Ns, OpKind, Trace};
+use crate::{LossKind, NameId, Ns, OpKind, Trace, WaitKind};
 use flate2::read::ZlibDecoder;
 use roofgap_base::file::Unpacked;
 use rustc_hash::FxHashMap;
@@ -76,6 +76,10 @@ pub struct Notes {
     pub shared: u64,
     pub grid: [u32; 3],
     pub block: [u32; 3],
+    /// Kind of a wait, and the stream and the call of the record of its event.
+    pub wait: Option<WaitKind>,
+    pub record_stream: Option<u64>,
+    pub record_call: Option<u64>,
     /// Arrow from a launch to its operation.
     pub flow: Option<u64>,
 }
@@ -512,7 +516,12 @@ impl Notes {
             "graph id" => self.graph = number.unwrap_or(0),
             "graph node id" => self.graph_node = number.unwrap_or(0),
             "name" => self.name = text.map(|text| trace.names.intern(text)),
-            "cuda_sync_kind" => self.category = Some(Category::Ignored),
+            "cuda_sync_kind" => {
+                self.category = Some(Category::Wait);
+                self.wait = text.and_then(|kind| WaitKind::named(kind.as_bytes()));
+            }
+            "wait_on_stream" => self.record_stream = number,
+            "wait_on_cuda_event_record_corr_id" => self.record_call = number,
             "bytes" => self.bytes = number.unwrap_or(0),
             "registers" | "registers per thread" | "registers_per_thread" => {
                 self.registers = number.unwrap_or(0)

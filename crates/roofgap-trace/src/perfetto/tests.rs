@@ -1,4 +1,5 @@
 use super::*;
+use crate::WaitKind;
 use proptest::prelude::*;
 use std::io::Write;
 use std::path::PathBuf;
@@ -111,9 +112,82 @@ fn both_forms_of_torch_hold_the_same_work() {
         ["prefill", "Buffer Flush", "decode_step"],
         "waits of the GPU are no ranges"
     );
+    let waits = |trace: &Trace| {
+        trace.waits.iter().map(|wait| (wait.correlation, wait.kind, wait.stream)).collect::<Vec<_>>()
+    };
+    assert_eq!(waits(&json), [(52, WaitKind::Stream, Some(7))]);
+    assert_eq!(waits(&packets), waits(&json));
     assert_eq!(packets.losses.count(LossKind::EventUnknown), 1, "a host node");
     assert_eq!((&packets.sampled, &packets.vitals), (&json.sampled, &json.vitals));
     assert!(!packets.sampled.is_empty() && !packets.vitals.is_empty());
+}
+
+/// Encodes a field of a message.
+fn field(number: u8, value: Result<u64, &[u8]>) -> Vec<u8> {
+    let varint = |mut value: u64| {
+        let mut bytes = Vec::new();
+        while value >= 0x80 {
+            bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+        bytes
+    };
+    match value {
+        Ok(value) => [varint(u64::from(number) << 3), varint(value)].concat(),
+        Err(bytes) => {
+            [varint(u64::from(number) << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
+        }
+    }
+}
+
+#[test]
+fn a_wait_names_the_record_of_its_event() {
+    let note = |key: &str, value: Result<u64, &str>| {
+        let value = match value {
+            Ok(value) => field(4, Ok(value)),
+            Err(text) => field(6, Err(text.as_bytes())),
+        };
+        field(4, Err(&[field(10, Err(key.as_bytes())), value].concat()))
+    };
+    let slice = |at: u64, kind: u64, name: &str, category: &str, notes: &[Vec<u8>]| {
+        let event = [
+            field(9, Ok(kind)),
+            field(11, Ok(5)),
+            field(23, Err(name.as_bytes())),
+            field(22, Err(category.as_bytes())),
+        ];
+        let event = [event.concat(), notes.concat()].concat();
+        field(1, Err(&[field(8, Ok(at)), field(10, Ok(1)), field(11, Err(&event))].concat()))
+    };
+    let read = |stream: u64, correlation: u64| {
+        let notes = [
+            note("cuda_sync_kind", Err("Stream Wait Event")),
+            note("correlation", Ok(correlation)),
+            note("stream", Ok(20)),
+            note("wait_on_stream", Ok(stream)),
+            note("wait_on_cuda_event_record_corr_id", Ok(40)),
+        ];
+        let call = note("correlation", Ok(41));
+        let packets = [
+            slice(10, 1, "cudaStreamWaitEvent", "cuda_runtime", &[call]),
+            slice(20, 2, "", "", &[]),
+            slice(30, 1, "Stream Wait Event", "cuda_sync", &notes),
+            slice(40, 2, "", "", &[]),
+        ];
+        read_bytes(&packets.concat()).unwrap()
+    };
+    let trace = read(7, 41);
+    let wait = trace.waits[0];
+    assert_eq!(
+        (wait.process, wait.correlation, wait.kind),
+        (trace.calls.process[0], 41, WaitKind::StreamForEvent)
+    );
+    assert_eq!((wait.stream, wait.event), (Some(20), Some(RecordedEvent { correlation: 40, stream: 7 })));
+    // A profiler that does not know the record writes -1.
+    assert_eq!(read(u64::MAX, 41).waits[0].event, None);
+    let nameless = read(7, 0);
+    assert_eq!((nameless.waits.len(), nameless.losses.count(LossKind::EventMalformed)), (0, 1));
 }
 
 #[test]

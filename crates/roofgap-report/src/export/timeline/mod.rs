@@ -17,7 +17,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use perfetto::Perfetto;
 use roofgap_analyze::{Analysis, CounterRow, Launches, NO_CALL};
-use roofgap_trace::{Ns, OpKind, RangeStyle, ThreadId, Trace};
+use roofgap_trace::{Ns, OpKind, ProcessId, RangeStyle, ThreadId, Trace};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
@@ -177,12 +177,36 @@ fn calls(trace: &Trace, tracks: &Tracks, writer: &mut dyn Writer) -> io::Result<
     let calls = &trace.calls;
     for (row, thread) in calls.thread.iter().enumerate() {
         let Some(track) = tracks.calls(*thread) else { continue };
-        let correlation = [("correlation", Arg::Number(calls.correlation[row].into()))];
-        let args = if calls.correlation[row] == 0 { &[] } else { &correlation[..] };
+        let mut args = Vec::new();
+        if calls.correlation[row] != 0 {
+            args.push(("correlation", Arg::Number(calls.correlation[row].into())));
+            args.extend(wait(trace, calls.process[row], calls.correlation[row]));
+        }
         let (name, time) = (trace.names.get(calls.name[row]), (calls.start[row], calls.end[row]));
-        writer.slice(Slice { track, category: "cuda", name, time, args })?;
+        writer.slice(Slice { track, category: "cuda", name, time, args: &args })?;
     }
     Ok(())
+}
+
+/// Returns the wait of a call, as the PyTorch profiler writes its parts.
+fn wait(
+    trace: &Trace,
+    process: ProcessId,
+    correlation: u32,
+) -> impl Iterator<Item = (&'static str, Arg<'static>)> {
+    let wait = trace.wait_of(process, correlation);
+    let number = |number: u32| Arg::Number(number.into());
+    let device = wait.and_then(|wait| trace.devices.get(wait.device?.index())).map(|device| device.number);
+    let event = wait.and_then(|wait| wait.event);
+    [
+        wait.map(|wait| ("cuda_sync_kind", Arg::Text(wait.kind.as_str()))),
+        device.map(|device| ("device", number(device))),
+        wait.and_then(|wait| wait.stream).map(|stream| ("stream", number(stream))),
+        event.map(|event| ("wait_on_stream", number(event.stream))),
+        event.map(|event| ("wait_on_cuda_event_record_corr_id", number(event.correlation))),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 fn operations(

@@ -3,7 +3,7 @@
 use super::snapshot::Snapshot;
 use super::*;
 use crate::vitals::GpuState;
-use crate::{LossKind, MemoryKind, SampledMetric};
+use crate::{DeviceId, LossKind, MemoryKind, ProcessId, RecordedEvent, SampledMetric, Wait, WaitKind};
 use serde_json::{Value, json};
 
 #[test]
@@ -571,4 +571,49 @@ fn python_frames_are_stacks_of_their_thread() {
     assert_eq!(spans, expected);
     let frames: std::collections::HashSet<_> = stacks.spans.iter().map(|span| span.frame).collect();
     assert_eq!((frames.len(), trace.modules.len(), trace.ranges.rows.len()), (3, 2, 0));
+}
+
+/// Waits as `enable_cuda_sync_events` writes them: a query is none, and the number -1 is none either.
+#[test]
+fn waits_name_the_record_of_their_event() {
+    let call = |name: &str, correlation: u32, ts: u32| {
+        json!({"ph": "X", "cat": "cuda_runtime", "name": name, "pid": 77, "tid": 77, "ts": ts, "dur": 2,
+               "args": {"correlation": correlation}})
+    };
+    let wait = |name: &str, correlation: u32, stream: i64, (of, record): (i64, i64)| {
+        json!({"ph": "X", "cat": "cuda_sync", "name": name, "pid": 0, "tid": stream, "ts": 50, "dur": 1,
+               "args": {"cuda_sync_kind": name, "wait_on_stream": of, "wait_on_cuda_event_record_corr_id": record,
+                        "wait_on_cuda_event_id": 3, "stream": stream, "correlation": correlation, "device": 0, "context": 1}})
+    };
+    let events = json!([
+        call("cudaEventRecord", 10, 1),
+        call("cudaStreamWaitEvent", 11, 4),
+        call("cudaEventQuery", 12, 8),
+        call("cudaEventSynchronize", 13, 12),
+        call("cudaDeviceSynchronize", 14, 16),
+        wait("Context Sync", 14, 4_294_967_295, (-1, -1)),
+        wait("Stream Wait Event", 11, 20, (7, 10)),
+        wait("Event Sync", 12, -1, (7, 10)),
+        wait("Event Sync", 13, -1, (-1, -1)),
+        wait("Sync of tomorrow", 15, 7, (7, 10)),
+        {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 60, "dur": 1,
+         "args": {"device": 0, "stream": 7, "correlation": 16}},
+    ]);
+    let mut trace = read_text(&events.to_string()).unwrap();
+    trace.sort();
+    let wait = |correlation, kind, stream, event: Option<(u32, u32)>| Wait {
+        process: ProcessId(0),
+        correlation,
+        kind,
+        stream,
+        device: Some(DeviceId(0)),
+        event: event.map(|(stream, correlation)| RecordedEvent { correlation, stream }),
+    };
+    let expected = [
+        wait(11, WaitKind::StreamForEvent, Some(20), Some((7, 10))),
+        wait(13, WaitKind::Event, None, None),
+        wait(14, WaitKind::Device, None, None),
+    ];
+    assert_eq!(trace.waits, expected);
+    assert_eq!(trace.losses.count(LossKind::EventMalformed), 1);
 }

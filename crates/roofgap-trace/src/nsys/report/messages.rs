@@ -14,6 +14,8 @@ pub enum RowKind {
     Copy,
     Set,
     Graph,
+    Wait,
+    EventRecord,
     /// Calls into CUDA.
     Call,
     /// Calls into the system libraries.
@@ -149,8 +151,8 @@ fn gpu_work(message: &[u8]) -> Result<Route, Malformed> {
             101 => Route::Row(RowKind::Kernel),
             102 => Route::Row(RowKind::Copy),
             103 => Route::Row(RowKind::Set),
-            // Synchronisation and records of events.
-            105 | 106 => Route::Passed,
+            105 => Route::Row(RowKind::Wait),
+            106 => Route::Row(RowKind::EventRecord),
             107 => Route::Row(RowKind::Graph),
             _ => Route::Unread(Unread::Gpu(number)),
         });
@@ -247,5 +249,29 @@ fn cell(value: Wire<'_>) -> Value<'_> {
         Wire::Varint(number) | Wire::Fixed64(number) => Value::Int(number as i64),
         Wire::Fixed32(number) => Value::Int(i64::from(number)),
         Wire::Bytes(text) => Value::Text(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of the kind moved in 2025, when events got a number that a record and its waits share.
+    #[test]
+    fn a_wait_has_its_kind_in_old_and_new_reports() {
+        let row = |table: &str, message: &[u8]| {
+            let plan = Plan::new(table, &["eventId", "eventSyncId", "syncType"]).unwrap();
+            let mut row = Vec::new();
+            let messages = [&[message.len() as u8], message].concat();
+            plan.rows(&messages, 0, |values| row = values.iter().map(|value| value.int()).collect()).unwrap();
+            row
+        };
+        let wait = |inner: &[u8]| {
+            row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", &[&[0xca, 6, inner.len() as u8], inner].concat())
+        };
+        assert_eq!(wait(&[8, 5, 16, 1]), [Some(5), None, Some(1)]);
+        assert_eq!(wait(&[8, 5, 24, 9, 32, 2]), [Some(5), Some(9), Some(2)]);
+        let record = [0xd2, 6, 4, 8, 5, 16, 9];
+        assert_eq!(row("CUPTI_ACTIVITY_KIND_CUDA_EVENT", &record), [Some(5), Some(9), None]);
     }
 }

@@ -48,6 +48,14 @@ fn described(trace: &Trace, devices: bool, rank: bool) -> Vec<String> {
             calls.correlation[i]
         ));
     }
+    for wait in &trace.waits {
+        let (kind, stream, event) = (wait.kind, wait.stream, wait.event);
+        lines.push(format!(
+            "wait {} {kind:?} {stream:?} {:?} {event:?}",
+            wait.correlation,
+            wait.device.map(device)
+        ));
+    }
     for range in &trace.ranges.rows {
         let (domain, own) = (name(range.domain), name(range.name));
         let ends = (thread(range.thread), thread(range.end_thread));
