@@ -45,6 +45,8 @@ pub(super) struct Measured {
 pub(super) struct Sequence<'a> {
     events: &'a [Event],
     pub tokens: &'a [u32],
+    /// Number of different tokens, at most.
+    kinds: usize,
     pub sums: Sums,
     pub hashes: Hashes,
 }
@@ -78,25 +80,23 @@ impl Hashes {
     }
 }
 
-/// Returns twice the events that two parts have in common over all of both (Dice).
-fn similarity(a: &[u32], b: &[u32], counts: &mut FxHashMap<u32, i32>) -> f64 {
-    counts.clear();
-    for token in a {
-        *counts.entry(*token).or_default() += 1;
-    }
+/// Returns twice the events that two parts have in common over all of both (Dice). `counts` has a zero for each token.
+fn similarity(a: &[u32], b: &[u32], counts: &mut [i32]) -> f64 {
     let mut common = 0;
+    a.iter().for_each(|token| counts[*token as usize] += 1);
     for token in b {
-        if let Some(count) = counts.get_mut(token).filter(|count| **count > 0) {
-            *count -= 1;
-            common += 1;
-        }
+        let count = &mut counts[*token as usize];
+        common += i32::from(*count > 0);
+        *count -= i32::from(*count > 0);
     }
+    a.iter().for_each(|token| counts[*token as usize] = 0);
     f64::from(2 * common) / (a.len() + b.len()).max(1) as f64
 }
 
 impl<'a> Sequence<'a> {
     pub(super) fn of(events: &'a Events, tokens: &'a [u32]) -> Self {
-        Self { events: &events.all, tokens, sums: events.sums(), hashes: Hashes::new(tokens) }
+        let kinds = tokens.iter().max().map_or(0, |most| *most as usize + 1);
+        Self { events: &events.all, tokens, kinds, sums: events.sums(), hashes: Hashes::new(tokens) }
     }
 
     fn part(&self, range: &Range<usize>) -> &'a [Event] {
@@ -119,7 +119,7 @@ impl<'a> Sequence<'a> {
             *from..next.filter(|next| 2 * (next - from) < 3 * anchor.gap).unwrap_or(usual)
         };
         let spans: Vec<Range<usize>> = cuts.iter().enumerate().map(span).collect();
-        let mut counts = FxHashMap::default();
+        let mut counts = vec![0; self.kinds];
         let mut compare = |a: &Range<usize>, b: &Range<usize>| {
             let hash = |part: &Range<usize>| self.hashes.of(part.start, part.end);
             match a.len() == b.len() && hash(a) == hash(b) {
@@ -134,18 +134,24 @@ impl<'a> Sequence<'a> {
         // Midway between different and as usual in this loop.
         let limit = (SAME + usual.max(SAME)) / 2.0;
         let same = |at: usize| near.get(at).is_some_and(|near| *near > SAME && *near >= limit);
-        let belongs = |at: &usize| *at > 0 && same(at - 1) || same(*at);
-        let kept = (0..spans.len()).filter(belongs).map(|at| spans[at].clone()).collect();
-        (kept, near)
+        // The first of a run may do more than the others.
+        let begins =
+            |at: usize| near.get(at).is_some_and(|near| *near > SAME) && same(at + 1) && same(at + 2);
+        let belongs = |at: &usize| *at > 0 && same(at - 1) || same(*at) || begins(*at);
+        let kept: Vec<usize> = (0..spans.len()).filter(belongs).collect();
+        let following = kept.windows(2).filter(|pair| spans[pair[0]].end == spans[pair[1]].start);
+        let near = following.map(|pair| near[pair[0]]).collect();
+        (kept.into_iter().map(|at| spans[at].clone()).collect(), near)
     }
 
-    /// Returns the offset from the anchor at which the CPU usually stands longest: it waits, or works without launching. Only pairs of
-    /// events that come once in a period count; others begin what repeats inside.
-    pub(super) fn boundary(&self, anchor: &Anchor) -> isize {
+    /// Returns the offsets from the anchor at which an instance may begin: first where the CPU usually stands longest, as it waits or works
+    /// without launching, then those with which the recording begins or ends with an instance. Only pairs of events that come once in a
+    /// period count; others begin what repeats inside.
+    pub(super) fn boundaries(&self, anchor: &Anchor) -> Vec<isize> {
         let (gap, tokens) = (anchor.gap, self.tokens);
         let even = anchor.places.windows(2).filter(|pair| (pair[1] - pair[0]) as usize == gap);
         let whole: Vec<usize> = even.rev().take(SHOWN).map(|pair| pair[0] as usize).collect();
-        let Some(&last) = whole.first() else { return 0 };
+        let Some(&last) = whole.first() else { return vec![0] };
         let pair = |offset: usize| {
             let before = if offset > 0 { last + offset - 1 } else { last + gap - 1 };
             (tokens[before], tokens[last + offset])
@@ -157,11 +163,22 @@ impl<'a> Sequence<'a> {
             let free = |before: &Event| if before.is_wait { before.start } else { before.end };
             before.map_or(0, |before| (self.events[at].start - free(before)).max(0))
         };
-        let once = (0..gap).filter(|offset| often.get(&pair(*offset)) == Some(&1));
-        let times = once.map(|offset| (middle(whole.iter().map(|at| idle(at + offset))), offset));
+        let once = |offset: &usize| often.get(&pair(*offset)) == Some(&1);
+        let times =
+            (0..gap).filter(once).map(|offset| (middle(whole.iter().map(|at| idle(at + offset))), offset));
         // The first of equals.
         let longest = times.reduce(|best, one| if one.0 > best.0 { one } else { best });
-        longest.map_or(0, |(_, offset)| offset as isize)
+        let idle = longest.map_or(0, |(_, offset)| offset);
+        let begin =
+            |place: u32, edge: usize| (edge as isize - place as isize).rem_euclid(gap as isize) as usize;
+        let (first, end) = (anchor.places[0], anchor.places[anchor.places.len() - 1]);
+        let mut offsets = vec![idle];
+        for aligned in [begin(first, 0), begin(end, tokens.len())].into_iter().filter(once) {
+            if !offsets.contains(&aligned) {
+                offsets.push(aligned);
+            }
+        }
+        offsets.into_iter().flat_map(|offset| [offset as isize, offset as isize - gap as isize]).collect()
     }
 
     /// Measures the loop of an anchor; `None` for fewer than three instances, or where they do not follow one another.
@@ -234,9 +251,14 @@ impl<'a> Sequence<'a> {
 }
 
 impl Measured {
-    /// Returns the part of the operations or of the GPU time that it explains, in tenths.
+    /// Returns the part of the operations or of the GPU time that it explains, 0 to 1.
+    pub(super) fn explains(&self) -> f64 {
+        self.alike * self.cover.max(self.share)
+    }
+
+    /// Returns the part that it explains, in tenths.
     pub(super) fn tenths(&self) -> u32 {
-        (10.0 * self.alike * self.cover.max(self.share)).round() as u32
+        (10.0 * self.explains()).round() as u32
     }
 
     /// Tells whether the host takes part in most instances.

@@ -72,7 +72,7 @@ pub fn find(trace: &Trace, call_of_op: &[u32]) -> (Vec<Loop>, Option<usize>) {
         }
     }
     // Of two that do not fit into one another, the longer is a chance grouping of the shorter.
-    found.sort_by_key(|one| (!one.is_tied(), Reverse(one.tenths()), one.length));
+    found.sort_by_key(|one| (Reverse(one.tenths()), !one.is_tied(), one.length));
     let mut tree: Vec<Measured> = Vec::new();
     for one in found {
         let fits = |other: &Measured| match one.length > other.length {
@@ -111,23 +111,14 @@ fn levels(events: &Events, tokens: &[u32]) -> Vec<Measured> {
     let sequence = Sequence::of(events, tokens);
     let mut found = Vec::new();
     for (_, candidates) in anchors(&sequence) {
-        let better = |one: &Measured| ((one.cover * 1000.0).round() as u64, one.instances.len());
+        let better = |one: &Measured| ((one.explains() * 1000.0).round() as u64, one.instances.len());
         // The first of equals: the shortest anchor.
         let best = |best: Measured, one: Measured| if better(&one) > better(&best) { one } else { best };
         let measured = candidates.iter().flat_map(|anchor| {
-            let shift = sequence.boundary(anchor);
-            [shift, shift - anchor.gap as isize]
-                .into_iter()
-                .filter_map(|shift| sequence.measure(anchor, shift))
+            let shifts = sequence.boundaries(anchor).into_iter();
+            shifts.filter_map(|shift| sequence.measure(anchor, shift))
         });
-        let found_here = measured.reduce(best);
-        // A recording that begins with an instance has one more.
-        let begins = candidates.iter().filter(|anchor| (anchor.places[0] as usize) < anchor.gap);
-        let whole = begins.filter_map(|anchor| sequence.measure(anchor, -(anchor.places[0] as isize)));
-        let more = |one: &Measured| {
-            found_here.as_ref().is_none_or(|known| one.instances.len() > known.instances.len())
-        };
-        let one = whole.reduce(best).filter(more).or(found_here);
+        let one = measured.reduce(best);
         found.extend(one.filter(|one| one.cover.max(one.share) * WORTH as f64 >= 1.0));
     }
     found
