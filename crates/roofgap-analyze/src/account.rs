@@ -19,6 +19,11 @@ pub fn workload(
     let named = || name.or(model.map(Architecture::name)).map(str::to_owned);
     info.model = info.model.or_else(named);
     info.dtype = info.dtype.or_else(|| Some(model?.dtype.name().to_owned()));
+    let count = model.map(Architecture::parameters);
+    let whole = |value: f64| value.round() as u64;
+    info.parameters = info.parameters.or(count.map(|count| whole(count.total)));
+    info.active_parameters = info.active_parameters.or(count.map(|count| whole(count.active)));
+    info.weight_bytes = count.map(|count| whole(count.bytes));
     info.prompt_tokens = tokens.prompt;
     info.generated_tokens = tokens.generated;
     info.batch = tokens.batch;

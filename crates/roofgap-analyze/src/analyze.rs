@@ -43,6 +43,8 @@ pub struct Options {
     pub counters: Vec<CounterSet>,
     /// Model; without it, the model of the program's own account.
     pub model: Option<Architecture>,
+    /// Why the model that the user named is not known.
+    pub no_model: Option<String>,
     /// Name of the model in the reports, where the program's own account has none; without it, the name in the model.
     pub model_name: Option<String>,
     /// Limits of the device set by the user.
@@ -210,13 +212,20 @@ impl<'a> Case<'a> {
 
     /// Returns the model that the user named, else that of the program's account.
     fn model(&self) -> Result<Architecture, NotKnown> {
-        let config = self.program.and_then(|program| program.model.as_ref()?.config.as_ref());
-        match (&self.options.model, config) {
+        let own = self.program.and_then(|program| program.model.as_ref());
+        let own = own.filter(|model| model.config.is_some() || !model.modules.is_empty());
+        match (&self.options.model, own) {
             (Some(model), _) => Ok(model.clone()),
-            (None, Some(config)) => Architecture::from_config(config).map_err(|why| {
-                format!("the model configuration of the program is not supported: {why}").into()
+            (None, Some(own)) => {
+                let none = serde_json::json!({});
+                Architecture::from_program(own.config.as_ref().unwrap_or(&none), &own.modules).map_err(
+                    |why| format!("the model configuration of the program is not supported: {why}").into(),
+                )
+            }
+            (None, None) => Err(match &self.options.no_model {
+                Some(why) => why.as_str().into(),
+                None => "the model is unknown; name it with --model NAME|config.json".into(),
             }),
-            (None, None) => Err("the model is unknown; name it with --model NAME|config.json".into()),
         }
         .map(|model| match self.options.dtype {
             Some(dtype) => model.with_dtype(dtype),

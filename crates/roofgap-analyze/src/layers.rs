@@ -4,7 +4,7 @@
 //! around the creation of its node, where that was recorded.
 
 use crate::attribution::{Scope, around_calls};
-use crate::names::{ModuleName, layer_kind, module_name};
+use crate::names::{ModuleName, block_of, layer_kind, module_name};
 use crate::numbers;
 use crate::result::{About, LayerRow, LayerSpread, Reason};
 use crate::stages::StageIndex;
@@ -216,6 +216,7 @@ fn rows(index: &StageIndex, sums: FxHashMap<(usize, u32), Sum>, layers: &Layers)
         }
         let kernel_ns = members.iter().map(|(_, sum)| sum.kernel_ns).sum();
         let has_layer = kind.is_some();
+        let block = kind.as_deref().and_then(block_of).map(str::to_owned);
         rows.push((
             stage,
             LayerRow {
@@ -224,6 +225,7 @@ fn rows(index: &StageIndex, sums: FxHashMap<(usize, u32), Sum>, layers: &Layers)
                     [(name, _)] if has_layer => Some((*name).to_owned()),
                     _ => kind,
                 },
+                block,
                 layers: has_layer.then_some(members.len() as u64),
                 kernel_ns,
                 kernel_count: members.iter().map(|(_, sum)| sum.kernels).sum(),

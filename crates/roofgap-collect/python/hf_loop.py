@@ -96,6 +96,8 @@ class Loop:
         self.notes = probe.VisionNotes(model, ranges, self.clock)
         takes = inspect.signature(model.forward).parameters
         self.last_only = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        # Models that keep a state in place of keys and values name it differently.
+        self.cache_name = next((name for name in ("cache_params", "state") if name in takes), "past_key_values")
         longest = max(each.prompt for each in inputs)
         if args.cuda_graphs and any(each.prompt != longest for each in inputs):
             raise DriverError(EXIT_FAILED, "--cuda-graphs: the prompts of the manifest have different lengths; use prompts of the same length")
@@ -115,14 +117,14 @@ class Loop:
         self.wait()
         begin = time.perf_counter_ns()
         ranges.push("prefill", probe.LLM)
-        out = self.model(**self.inputs.arguments, **self.last_only, past_key_values=cache, use_cache=True)
+        out = self.model(**self.inputs.arguments, **self.last_only, **{self.cache_name: cache}, use_cache=True)
         token = out.logits[:, -1:].argmax(-1)
         self.wait()
         ranges.pop(probe.LLM)
         prefill = time.perf_counter_ns() - begin
         notes = self.notes.take()
 
-        cache = out.past_key_values
+        cache = getattr(out, self.cache_name)
         del out
         step = self.stepper(cache, token)
         tokens = [token]
@@ -166,7 +168,7 @@ class Loop:
             if padded:
                 state["mask"] = self.torch.cat([state["mask"], state["mask"].new_ones(state["mask"].shape[0], 1)], dim=1)
                 more["attention_mask"] = state["mask"]
-            out = self.forward(input_ids=token, past_key_values=cache, use_cache=True, **more)
+            out = self.forward(input_ids=token, **{self.cache_name: cache}, use_cache=True, **more)
             return out.logits[:, -1:].argmax(-1)
 
         return eager

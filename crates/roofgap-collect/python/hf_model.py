@@ -64,7 +64,7 @@ def given_configuration(transformers, args, settings):
         found = {"model_type": args.model_type}
         if args.config_json:
             with open(args.config_json, encoding="utf-8") as file:
-                found = json.load(file)
+                found = json.load(file, object_hook=number)
         if found.get("model_type") and not hf_deepseek_ocr.matches(found):
             check_settings(transformers, found["model_type"], found, settings)
         overlay(found, settings)
@@ -75,6 +75,11 @@ def given_configuration(transformers, args, settings):
         raise
     except Exception as error:
         raise DriverError(EXIT_NO_MODEL, f"no such model: {source_of(args)}: {one_line(error)}") from error
+
+
+def number(value):
+    """Returns the number that transformers writes as an object, since JSON has no infinity."""
+    return float(value["__float__"]) if value.keys() == {"__float__"} else value
 
 
 def configuration(transformers, args, settings, found):
@@ -321,8 +326,15 @@ def with_processor(torch, transformers, args, model, batch, takes_images, device
     if ids.shape[1] == 0:
         # A folder without tokenizer files can still yield a tokenizer with an empty vocabulary.
         return None
-    vision = int((ids == image_token).sum().item() // ids.shape[0]) if takes_images and image_token is not None else None
+    vision = no_images(model)
+    if takes_images and image_token is not None:
+        vision = int((ids == image_token).sum().item() // ids.shape[0])
     return Inputs(arguments, ids.shape[1], vision, [])
+
+
+def no_images(model):
+    """Returns the vision tokens of a prompt without images: none of a model that could take them, else not known."""
+    return 0 if getattr(model.config, "vision_config", None) is not None else None
 
 
 def generated(torch, args, model, batch, takes_images, device, image_token):
@@ -338,7 +350,7 @@ def generated(torch, args, model, batch, takes_images, device, image_token):
     generator = torch.Generator().manual_seed(args.seed)
     ids = torch.randint(0, text.vocab_size, (args.batch, length), generator=generator)
     arguments = {}
-    vision = None
+    vision = no_images(model)
     if takes_images:
         # No random token may equal the image token.
         ids[ids == image_token] = (image_token + 1) % text.vocab_size

@@ -5,6 +5,7 @@ Imports only the standard library; the caller passes torch.
 
 import hashlib
 import json
+import math
 import os
 import sys
 import time
@@ -18,8 +19,6 @@ _PARTS = (
     ("vision_encoder", ("vision_encoder",)),
     ("projector", ("projector", "multi_modal_projector", "mm_projector", "connector", "merger")),
 )
-# Learned vectors that stand between image tokens in the prompt.
-_SEPARATORS = ("image_newline", "view_sep")
 _TOWERS = ("vision_tower", "vision_model", "visual", "image_encoder", "vision_backbone")
 
 
@@ -302,11 +301,60 @@ def describe_model(model):
         "name": name or f"{config.model_type} ({type(model).__name__})",
         "revision": getattr(config, "_commit_hash", None),
         "parameters": parameters,
-        "active_parameters": active_parameters(model, as_dict),
+        "active_parameters": None,
         "dtype": dtype_name(first.dtype) if first is not None else "unknown",
         "weights": "local" if name else "random",
         "config": as_dict,
+        "modules": _listed_modules(model),
     }
+
+
+def _listed_modules(model):
+    try:
+        return modules(model)
+    except Exception:
+        # The configuration describes it too.
+        return []
+
+
+def modules(model):
+    """Returns the modules with weights, those of one class and one shape in several layers as one row.
+
+    A number in a path is `*`, and `layers` has the first of them. Buffers count where they hold quantised weights or their scales.
+    """
+    rows, seen = {}, set()
+    for path, module in model.named_modules():
+        weights = []
+        for name, value in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            packed = name not in module._parameters
+            if packed and (not name.startswith(_PACKED) or value.numel() < 2):
+                continue
+            first = seen.isdisjoint({id(value)})
+            seen.add(id(value))
+            weights.append((name, tuple(value.shape), dtype_name(value.dtype), value.numel() * value.element_size(), not first, packed))
+        if not weights:
+            continue
+        numbers = [int(part) for part in path.split(".") if part.isdigit()]
+        pattern = ".".join("*" if part.isdigit() else part for part in path.split("."))
+        layers, _ = rows.setdefault((pattern, type(module).__name__, tuple(weights)), ([], None))
+        layers.append(numbers[0] if numbers else None)
+    return [
+        {
+            "path": pattern,
+            "class": kind,
+            "count": len(layers),
+            "layers": sorted({layer for layer in layers if layer is not None}),
+            "weights": [
+                {"name": name, "shape": list(shape), "dtype": dtype, "bytes": size, "shared": shared, "packed": packed}
+                for name, shape, dtype, size, shared, packed in weights
+            ],
+        }
+        for (pattern, kind, weights), (layers, _) in rows.items()
+    ]
+
+
+# Beginnings of the names of buffers that hold quantised weights or their scales.
+_PACKED = ("weight", "qweight", "qzeros", "scales", "zeros", "g_idx", "absmax", "SCB")
 
 
 # Keys that transformers adds to every configuration and that do not affect the architecture.
@@ -314,37 +362,14 @@ _NOISE = {"id2label", "label2id", "problem_type", "chunk_size_feed_forward", "ou
 
 
 def tidy(config):
-    """Removes unset and irrelevant keys from a configuration."""
+    """Removes unset and irrelevant keys from a configuration, and writes numbers that JSON does not have as text."""
     if isinstance(config, dict):
         return {key: tidy(value) for key, value in config.items() if value is not None and key not in _NOISE}
+    if isinstance(config, (list, tuple)):
+        return [tidy(value) for value in config]
+    if isinstance(config, float) and not math.isfinite(config):
+        return str(config)
     return config
-
-
-def active_parameters(model, config):
-    """Returns the parameters one decoded token uses: without the embedding table, vision and unused experts."""
-    text = next((config[key] for key in ("text_config", "language_config") if isinstance(config.get(key), dict)), config)
-    picked = _first(text, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts")
-    of = _first(text, "n_routed_experts", "num_local_experts", "num_experts")
-    seen = {id(parameter) for _, module in vision_parts(model) for parameter in module.parameters()}
-    tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", False))
-    total = 0
-    for path, parameter in model.named_parameters():
-        if id(parameter) in seen or "vision" in path or any(name in path for name in _SEPARATORS):
-            continue
-        # A tied table is also the head, which every token uses.
-        if "embed" in path and not tied:
-            continue
-        if ".experts." in path and "shared" not in path:
-            if not picked or not of:
-                return None
-            total += parameter.numel() * picked / of
-        else:
-            total += parameter.numel()
-    return round(total)
-
-
-def _first(mapping, *keys):
-    return next((mapping[key] for key in keys if mapping.get(key)), None)
 
 
 def dtype_name(dtype):

@@ -48,9 +48,10 @@ pub mod account {
     use std::path::Path;
 
     pub use roofgap_wire::account::{
-        Account, AccountError, DeviceFacts, EngineFacts, GaugeStats, MeasuredPeak, ModelFacts, NoteTime,
-        OperatorTime, Percentiles, Repeat, RequestFailure, RequestStats, RequestTimes, SCHEMA, Stage1Figures,
-        Stage1Mfu, Stage1Operator, Stage1Time, StageTime, Statistic, TokenCounts, traceparent,
+        Account, AccountError, DeviceFacts, EngineFacts, GaugeStats, MeasuredPeak, ModelFacts, ModuleFacts,
+        NoteTime, OperatorTime, Percentiles, Repeat, RequestFailure, RequestStats, RequestTimes, SCHEMA,
+        Stage1Figures, Stage1Mfu, Stage1Operator, Stage1Time, StageTime, Statistic, TokenCounts, WeightFacts,
+        traceparent,
     };
 
     pub(crate) const FORMAT: Format = Format {

@@ -78,6 +78,43 @@ facts! {
         pub weights: Option<String>,
         /// Architecture in the form of a Hugging Face `config.json`.
         pub config: Option<Value>,
+        /// Modules with weights, those of one class and shape in several layers as one row.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub modules: Vec<ModuleFacts>,
+    }
+
+    /// Modules of a model that are alike.
+    #[derive(Eq)]
+    #[serde(default)]
+    pub struct ModuleFacts {
+        /// Place in the model, with `*` for numbers.
+        pub path: String,
+        /// Class.
+        pub class: String,
+        /// Number of such modules.
+        pub count: u64,
+        /// First number in their places.
+        pub layers: Vec<u64>,
+        /// Weights of each.
+        pub weights: Vec<WeightFacts>,
+    }
+
+    /// A weight of a module.
+    #[derive(Eq)]
+    #[serde(default)]
+    pub struct WeightFacts {
+        /// Name, such as `weight`.
+        pub name: String,
+        /// Size of each dimension.
+        pub shape: Vec<u64>,
+        /// Data type, such as `bf16`.
+        pub dtype: String,
+        /// Bytes in memory.
+        pub bytes: u64,
+        /// True if another module listed before has the same memory.
+        pub shared: bool,
+        /// True if it is a buffer, as of a quantised weight.
+        pub packed: bool,
     }
 
     /// The serving engine that ran a model.
@@ -295,7 +332,7 @@ const MOST_COUNT: u64 = 1 << 52;
 const MOST_NS: i64 = 100 * 366 * 86_400 * 1_000_000_000;
 
 /// Fields whose numbers are not added up: facts as others have them, and a difference.
-const NOT_ADDED: [&str; 5] = ["config", "metrics", "gauges", "peak", "clock_change_ns"];
+const NOT_ADDED: [&str; 6] = ["config", "modules", "metrics", "gauges", "peak", "clock_change_ns"];
 
 /// Fields with moments.
 const MOMENTS: [&str; 4] = ["start_unix_ns", "start_ns", "first_ns", "last_ns"];

@@ -10,7 +10,7 @@ mod tests;
 use crate::engines::knob::{Case, KnobRule, set};
 pub use crate::engines::knob::{HfFacts, ProgramFacts, WorkloadFacts};
 use crate::engines::{Engine, setting};
-use crate::model::{Architecture, Mlp};
+use crate::model::Architecture;
 use crate::result::{Analysis, Knob, OutputEffect};
 use crate::sections;
 use std::sync::LazyLock;
@@ -78,10 +78,7 @@ pub fn of_finding(id: &str) -> impl Iterator<Item = &'static KnobFacts> {
 
 /// Adds to each finding the knobs of the workload.
 pub(crate) fn attach(analysis: &mut Analysis, workload: &WorkloadFacts, model: Option<&Architecture>) {
-    let has_experts = model.is_some_and(|model| {
-        let mut groups = model.decoder.groups.iter();
-        groups.any(|group| matches!(group.mlp, Mlp::Experts(_)))
-    });
+    let has_experts = model.is_some_and(Architecture::has_experts);
     let rules = rules_of(analysis, workload);
     for finding in &mut analysis.findings {
         let stage = analysis.stages.iter().find(|stage| finding.stage.as_ref() == Some(&stage.name));

@@ -4,6 +4,7 @@
 //! up the work of a prefill or a decode, `utilisation` divides it by what the device can do in the time (MFU and MBU).
 
 mod config;
+mod modules;
 mod utilisation;
 mod work;
 
@@ -79,10 +80,18 @@ pub(crate) struct Decoder {
     pub vocab: u64,
     /// Width of the hidden state.
     pub hidden: u64,
+    /// Width of the embedding.
+    pub embedding: u64,
     /// True if the output head is the embedding.
     pub tied: bool,
     /// Layers, those of one shape together.
     pub groups: Vec<LayerGroup>,
+    /// Products outside of the layers for every token, and tables beside the embedding.
+    pub model: Block,
+    /// Products for every answer.
+    pub head: Block,
+    /// Values of the last norm.
+    pub final_norm: f64,
 }
 
 /// Layers of one shape.
@@ -90,89 +99,148 @@ pub(crate) struct Decoder {
 pub(crate) struct LayerGroup {
     /// Number of layers.
     pub count: u64,
-    /// Their attention.
-    pub attention: Attention,
-    /// Their feed-forward part.
-    pub mlp: Mlp,
-    /// Norm vectors of the hidden width in a layer.
-    pub norms: u64,
+    /// Parts of a layer.
+    pub blocks: Vec<Block>,
+    /// Values of the norms of a layer.
+    pub norms: f64,
 }
 
-/// Attention of a layer.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Attention {
-    /// Multi-head or grouped-query attention.
-    Grouped {
-        /// Query heads.
-        heads: u64,
-        /// Key and value heads.
-        kv_heads: u64,
-        /// Width of a head.
-        head_dim: u64,
-        /// Biases on the query, key and value projections.
-        qkv_bias: bool,
-        /// Bias on the output projection.
-        output_bias: bool,
-        /// A norm of the head width on queries and on keys.
-        qk_norm: bool,
-        /// A learned sink for each head.
-        sinks: bool,
-        /// Tokens that a token can look back on.
-        window: Option<u64>,
-    },
-    /// Multi-head latent attention: keys and values are kept as one compressed vector.
-    Latent {
-        /// Query heads.
-        heads: u64,
-        /// Rank of the compressed query.
-        q_rank: Option<u64>,
-        /// Rank of the compressed keys and values.
-        kv_rank: u64,
-        /// Width of a head without positions.
-        nope_dim: u64,
-        /// Width of a head that carries positions.
-        rope_dim: u64,
-        /// Width of a value head.
-        v_dim: u64,
-    },
+/// Part of a layer: attention, a state, a feed-forward network, experts.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Block {
+    /// Name of its term.
+    pub name: &'static str,
+    /// Matrix products of a token.
+    pub linears: Vec<Linear>,
+    /// Products that only a formula gives, and their weights.
+    pub others: Vec<(&'static str, f64)>,
+    /// Values of norms, sinks and the like that every pass reads.
+    pub vectors: f64,
+    /// Values that are stored and take part in no product.
+    pub stored: f64,
+    /// The choice among copies of it, where it is one of experts.
+    pub chosen: Option<Chosen>,
+    /// Attention over earlier tokens.
+    pub pairs: Option<Pairs>,
+    /// Values of the state that a sequence keeps instead of keys and values.
+    pub state: f64,
+    /// Storage of its weights.
+    pub precision: Precision,
 }
 
-/// Feed-forward part of a layer.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Mlp {
-    /// One feed-forward network for every token.
-    Dense {
-        /// Inner width.
-        inner: u64,
-        /// Biases on all of them.
-        bias: bool,
-    },
-    /// A mixture of experts.
-    Experts(Experts),
-}
-
-/// A mixture of experts.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Experts {
+/// Experts, and how many of them a token goes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Chosen {
     /// Experts to choose from.
     pub routed: u64,
     /// Experts a token goes through.
     pub per_token: u64,
-    /// Inner width of a routed expert.
-    pub inner: u64,
-    /// Inner width of the shared experts together (0 without).
-    pub shared_inner: u64,
-    /// A gate on the shared expert.
-    pub shared_gate: bool,
-    /// Biases in the experts.
-    pub bias: bool,
-    /// Bias (or correction) of the router.
-    pub router_bias: bool,
+}
+
+/// Attention of a token over others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pairs {
+    /// Width of all query heads.
+    pub keys: u64,
+    /// Width of all value heads.
+    pub values: u64,
+    /// Values kept in the cache for a token.
+    pub cached: u64,
+    /// Tokens that a token can look back on.
+    pub window: Option<u64>,
+    /// True if the cache holds compressed keys and values.
+    pub latent: bool,
+}
+
+/// Storage of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Precision {
+    /// That of the layers.
+    #[default]
+    Layers,
+    /// That of the experts.
+    Experts,
+    /// That of embedding, head, norms and router.
+    Full,
+}
+
+/// Number of parameters of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Parameters {
+    /// All.
+    pub total: f64,
+    /// Those that a decoded token uses: without embedding table, vision and experts that are not chosen.
+    pub active: f64,
+    /// Bytes of all, as they are stored.
+    pub bytes: f64,
+}
+
+impl Block {
+    /// Weights of its products, of one expert where there are several.
+    fn products(&self) -> f64 {
+        matrices(&self.linears) + self.others.iter().map(|(_, values)| values).sum::<f64>()
+    }
+
+    /// Number of its parameters.
+    pub fn parameters(&self) -> f64 {
+        let copies = self.chosen.map_or(1.0, |chosen| chosen.routed as f64);
+        copies * (self.products() + biases(&self.linears)) + self.vectors + self.stored
+    }
+
+    /// Number of its parameters that a token uses.
+    fn active(&self) -> f64 {
+        let copies = self.chosen.map_or(1.0, |chosen| chosen.per_token as f64);
+        copies * (self.products() + biases(&self.linears)) + self.vectors
+    }
+}
+
+impl WeightFormat {
+    fn bits(&self, precision: Precision) -> f64 {
+        match precision {
+            Precision::Layers => self.linear_bits,
+            Precision::Experts => self.expert_bits,
+            Precision::Full => self.other_bits,
+        }
+    }
+}
+
+impl Architecture {
+    /// Counts the parameters.
+    pub fn parameters(&self) -> Parameters {
+        let decoder = &self.decoder;
+        let mut sum = Parameters::default();
+        let mut add = |count: f64, total: f64, active: f64, bits: f64| {
+            sum.total += count * total;
+            sum.active += count * active;
+            sum.bytes += count * total * bits / 8.0;
+        };
+        let other = self.weights.other_bits;
+        for group in &decoder.groups {
+            let count = group.count as f64;
+            for block in &group.blocks {
+                add(count, block.parameters(), block.active(), self.weights.bits(block.precision));
+            }
+            add(count, group.norms, group.norms, other);
+        }
+        let table = decoder.vocab as f64 * decoder.embedding as f64;
+        let head = decoder.head.parameters() - if decoder.tied { table } else { 0.0 };
+        add(1.0, table, 0.0, other);
+        add(1.0, head, decoder.head.active(), other);
+        add(1.0, decoder.final_norm, decoder.final_norm, other);
+        add(1.0, decoder.model.parameters(), decoder.model.active(), other);
+        add(1.0, self.vision.as_ref().map_or(0.0, Vision::parameters), 0.0, other);
+        sum
+    }
+
+    /// Tells whether some layers have experts to choose from.
+    pub(crate) fn has_experts(&self) -> bool {
+        self.decoder.groups.iter().flat_map(|group| &group.blocks).any(|block| block.chosen.is_some())
+    }
 }
 
 /// A matrix product of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Linear {
+pub(crate) struct Linear {
     /// Name in the model.
     name: &'static str,
     /// Inputs.
@@ -199,70 +267,6 @@ fn projections(hidden: u64, queries: u64, keys: u64, qkv_bias: bool, output_bias
     ]
 }
 
-impl Attention {
-    /// The projections of one layer.
-    fn linears(&self, hidden: u64) -> Vec<Linear> {
-        match *self {
-            Self::Grouped { heads, kv_heads, head_dim, qkv_bias, output_bias, .. } => {
-                projections(hidden, heads * head_dim, kv_heads * head_dim, qkv_bias, output_bias)
-            }
-            Self::Latent { heads, q_rank, kv_rank, nope_dim, rope_dim, v_dim } => {
-                let queries = heads * (nope_dim + rope_dim);
-                let mut linears = match q_rank {
-                    Some(rank) => vec![
-                        Linear::new("q_a", hidden, rank, false),
-                        Linear::new("q_b", rank, queries, false),
-                    ],
-                    None => vec![Linear::new("q", hidden, queries, false)],
-                };
-                linears.extend([
-                    Linear::new("kv_a", hidden, kv_rank + rope_dim, false),
-                    Linear::new("kv_b", kv_rank, heads * (nope_dim + v_dim), false),
-                    Linear::new("o", heads * v_dim, hidden, false),
-                ]);
-                linears
-            }
-        }
-    }
-
-    /// Small vectors of one layer: norms inside attention, sinks.
-    fn vectors(&self) -> f64 {
-        match *self {
-            Self::Grouped { heads, head_dim, qk_norm, sinks, .. } => {
-                let norms = if qk_norm { 2.0 * head_dim as f64 } else { 0.0 };
-                norms + if sinks { heads as f64 } else { 0.0 }
-            }
-            Self::Latent { q_rank, kv_rank, .. } => (q_rank.unwrap_or(0) + kv_rank) as f64,
-        }
-    }
-
-    /// Values kept in the cache for a token, in one layer.
-    fn cached_values(&self) -> u64 {
-        match *self {
-            Self::Grouped { kv_heads, head_dim, .. } => 2 * kv_heads * head_dim,
-            Self::Latent { kv_rank, rope_dim, .. } => kv_rank + rope_dim,
-        }
-    }
-
-    /// Width of all query heads and of all value heads: what a pair of tokens costs.
-    fn pair_widths(&self) -> (u64, u64) {
-        match *self {
-            Self::Grouped { heads, head_dim, .. } => (heads * head_dim, heads * head_dim),
-            Self::Latent { heads, nope_dim, rope_dim, v_dim, .. } => {
-                (heads * (nope_dim + rope_dim), heads * v_dim)
-            }
-        }
-    }
-
-    /// Returns the number of tokens that a token attends to, where that is bounded.
-    fn window(&self) -> Option<u64> {
-        match *self {
-            Self::Grouped { window, .. } => window,
-            Self::Latent { .. } => None,
-        }
-    }
-}
-
 /// The projections of a feed-forward network.
 fn feed_forward(hidden: u64, inner: u64, gated: bool, bias: bool) -> Vec<Linear> {
     let mut linears = Vec::with_capacity(3);
@@ -281,6 +285,8 @@ struct Vision {
     towers: Vec<Tower>,
     /// Matrix products from the encoders to the decoder's width; none where the configuration does not say.
     projector: Vec<Linear>,
+    /// Parameters beside these.
+    extra: f64,
     /// Side of an image in pixels unless the run says otherwise.
     image_size: u64,
 }
@@ -339,12 +345,57 @@ fn biases(linears: &[Linear]) -> f64 {
     linears.iter().filter(|linear| linear.bias).map(|linear| linear.outputs as f64).sum()
 }
 
-fn router_values(experts: &Experts, hidden: u64) -> f64 {
-    let bias = if experts.router_bias { experts.routed as f64 } else { 0.0 };
-    hidden as f64 * experts.routed as f64 + bias
+impl Vision {
+    /// Number of parameters.
+    fn parameters(&self) -> f64 {
+        let towers = self.towers.iter().map(|tower| tower.parameters(self.image_size)).sum::<f64>();
+        // The first DeepSeek-OCR learns a line break and a view separator, the second the separator alone.
+        let separators = match self.towers.last() {
+            Some(tower) if !tower.queries.is_empty() => 1.0,
+            Some(tower) if tower.patch == 0 => 2.0,
+            _ => 0.0,
+        };
+        let width = self.projector.last().map_or(0.0, |linear| linear.outputs as f64);
+        towers + matrices(&self.projector) + biases(&self.projector) + self.extra + separators * width
+    }
 }
 
 impl Tower {
+    /// Number of parameters, for images of this size.
+    fn parameters(&self, image_size: u64) -> f64 {
+        let hidden = self.hidden as f64;
+        let grid = self.grid(image_size) as f64;
+        let patches = 3.0 * (self.patch * self.patch) as f64 * hidden;
+        let positions =
+            self.positions.min(if self.positions == u64::MAX { (grid * grid) as u64 } else { u64::MAX });
+        let (attention, network) = self.linears();
+        let norms = if self.gated { 2.0 } else { 4.0 } * hidden;
+        let layer =
+            [&attention, &network].map(|linears| matrices(linears) + biases(linears)).iter().sum::<f64>()
+                + norms;
+        let head_dim = hidden / self.heads.max(1) as f64;
+        let tables = |side: f64| 2.0 * (2.0 * side - 1.0) * head_dim;
+        let local = self.windowed_layers as f64;
+        let global = self.layers as f64 - local;
+        let relative = if self.relative_positions {
+            global * tables(grid) + local * tables(self.window as f64)
+        } else {
+            0.0
+        };
+        let neck = self.convolutions().iter().map(|(_, values)| values).sum::<f64>() + 4.0 * self.neck as f64;
+        let queries = self.queries.iter().sum::<u64>() as f64;
+        // CLIP has no bias on the patches; by itself it has a norm before and after its layers, after SAM one before them.
+        let outer = match self.name {
+            "clip" if self.patch == 0 => 2.0,
+            "clip" => 4.0,
+            "siglip" | "vit" => 3.0,
+            _ => 0.0,
+        };
+        let rows =
+            positions as f64 + queries + outer + self.vectors as f64 + f64::from(u8::from(self.class_token));
+        patches + self.layers as f64 * layer + relative + neck + rows * hidden
+    }
+
     /// Patches on a side of an image of this many pixels.
     fn grid(&self, image_size: u64) -> u64 {
         image_size / self.patch.max(1)

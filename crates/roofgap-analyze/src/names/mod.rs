@@ -92,6 +92,47 @@ pub fn layer_kind(name: &str) -> String {
     parts.join(".")
 }
 
+/// Norms, as a block of a model.
+pub const NORMS: &str = "norms";
+/// Attention to what an encoder gives.
+pub const CROSS_ATTENTION: &str = "cross-attention";
+/// Experts that a router chooses.
+pub const EXPERTS: &str = "routed experts";
+
+/// Blocks of a model by what the places of their modules contain; the first that fits.
+const BLOCKS: [(&str, &[&str]); 9] = [
+    (CROSS_ATTENTION, &["encoder_attn", "crossattention", "cross_attn"]),
+    ("shared experts", &["shared_expert", "shared_mlp"]),
+    ("router", &["router", "mlp.gate", "moe.gate", "feed_forward.gate"]),
+    (EXPERTS, &["expert"]),
+    (
+        "state space",
+        &["mamba", "mixer", "ssm", "linear_attn", "mlstm", "conv", "lru", "temporal_block.linear"],
+    ),
+    ("attention", &["attn", "attention"]),
+    ("dense feed-forward", &["mlp", "ffn", "feed_forward", "fc1", "fc2", "intermediate", "output.dense"]),
+    ("embedding", &["embed", "wte", "wpe"]),
+    ("output head", &["lm_head", "logits"]),
+];
+
+/// Returns the block of a model that a module is a part of, by its place; `None` where the place does not tell.
+pub fn block_of(path: &str) -> Option<&'static str> {
+    let path = path.to_ascii_lowercase();
+    let last = path.rsplit('.').next().unwrap_or_default();
+    let is_gate = |names: &[&str]| names.iter().any(|name| path.ends_with(name));
+    if last.contains("norm") || last.starts_with("ln") {
+        return Some(NORMS);
+    }
+    BLOCKS
+        .iter()
+        .find(|(block, names)| match *block {
+            // A gate is also a part of a feed-forward network.
+            "router" => path.contains("router") || is_gate(names),
+            _ => names.iter().any(|name| path.contains(name)),
+        })
+        .map(|(block, _)| *block)
+}
+
 /// Keys that torch's `emit_nvtx` appends to the name of an operator, each after a comma and before `=`.
 const APPENDED: [&str; 6] = ["seq", "stashed seq", "op_id", "sizes", "input_op_ids", "op_ids"];
 

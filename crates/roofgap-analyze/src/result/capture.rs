@@ -130,6 +130,9 @@ results! {
         pub parameters: Option<u64>,
         /// Number of parameters used for one token.
         pub active_parameters: Option<u64>,
+        /// Bytes of all weights, as they are stored.
+        #[serde(default)]
+        pub weight_bytes: Option<u64>,
         /// Number format of the weights.
         pub dtype: Option<String>,
         /// Origin of the weights: `random` or `local`.

@@ -66,6 +66,9 @@ results! {
         pub stage: String,
         /// Module name, with `*` for the numbers in which the layers of the kind differ; null for kernels outside every named module.
         pub layer: Option<String>,
+        /// Block of the model that the module is a part of, such as `attention` or `routed experts`; null where its name does not tell.
+        #[serde(default)]
+        pub block: Option<String>,
         /// Number of layers of the kind; null for kernels outside every named module.
         pub layers: Option<u64>,
         /// Kernel time, ns. A kernel counts for the innermost module around it.

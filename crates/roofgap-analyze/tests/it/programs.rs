@@ -704,7 +704,7 @@ fn a_model_that_is_not_known() {
     let analysis = analyze(&program.trace, &options).analysis;
     assert!(decode(&analysis).mfu.is_none() && decode(&analysis).mbu.is_none());
     let reason = analysis.reasons.iter().find(|r| r.about == About::StageMfu("decode".into())).unwrap();
-    assert!(reason.why.contains("newmodel"), "{}", reason.why);
+    assert!(reason.why.contains("num_hidden_layers"), "{}", reason.why);
 }
 
 #[test]

@@ -14,9 +14,13 @@ class Parameter:
 
     def __init__(self, count):
         self.count = count
+        self.shape = (count,)
 
     def numel(self):
         return self.count
+
+    def element_size(self):
+        return 2
 
 
 class Module:
@@ -24,6 +28,7 @@ class Module:
 
     def __init__(self, parameters=0, **children):
         self.own = [Parameter(parameters)] if parameters else []
+        self._parameters = {"weight": own for own in self.own}
         self.children = children
         self.before, self.after = [], []
 
@@ -32,10 +37,13 @@ class Module:
         for name, child in self.children.items():
             yield from child.named_modules(f"{prefix}.{name}" if prefix else name)
 
-    def named_parameters(self):
-        for path, module in self.named_modules():
+    def named_parameters(self, recurse=True):
+        for path, module in self.named_modules() if recurse else [("", self)]:
             for parameter in module.own:
-                yield f"{path}.weight", parameter
+                yield f"{path}.weight" if path else "weight", parameter
+
+    def named_buffers(self, recurse=True):
+        return []
 
     def parameters(self):
         return [parameter for _, parameter in self.named_parameters()]

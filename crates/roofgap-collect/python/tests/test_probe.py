@@ -156,30 +156,26 @@ class VisionTest(unittest.TestCase):
         self.assertEqual(notes.take(), [])
 
 
-class ParametersTest(unittest.TestCase):
-    CONFIG = {"text_config": {"n_routed_experts": 8, "num_experts_per_tok": 2}}
-
-    def model(self):
-        return Module(
-            vision_tower=Module(1000),
-            embed_tokens=Module(500),
-            layer=Module(attention=Module(10), mlp=Module(experts=Module(gate=Module(800)), shared_experts=Module(50))),
-            lm_head=Module(7),
+class ModelTest(unittest.TestCase):
+    def test_modules_of_one_shape_are_one_row(self):
+        head = Module(20)
+        layers = Module(**{str(number): Module(mlp=Module(8 if number else 4)) for number in range(3)})
+        rows = probe.modules(Module(layers=layers, head=head, tied=Module(other=head)))
+        found = [(row["path"], row["count"], row["layers"], row["weights"][0]["shape"], row["weights"][0]["shared"]) for row in rows]
+        self.assertEqual(
+            found,
+            [
+                ("layers.*.mlp", 1, [0], [4], False),
+                ("layers.*.mlp", 2, [1, 2], [8], False),
+                ("head", 1, [], [20], False),
+                ("tied.other", 1, [], [20], True),
+            ],
         )
-
-    def test_counts_what_a_token_uses(self):
-        self.assertEqual(probe.active_parameters(self.model(), self.CONFIG), 10 + 800 // 4 + 50 + 7)
-
-    def test_a_tied_table_is_the_head(self):
-        config = {"tie_word_embeddings": True, **self.CONFIG}
-        self.assertEqual(probe.active_parameters(self.model(), config), 500 + 10 + 200 + 50 + 7)
-
-    def test_experts_of_unknown_number_give_none(self):
-        self.assertIsNone(probe.active_parameters(self.model(), {}))
+        self.assertEqual(rows[0]["weights"][0]["bytes"], 8)
 
     def test_tidy_drops_what_is_unset(self):
-        config = {"hidden_size": 8, "pad": None, "id2label": {}, "text_config": {"x": 1, "y": None}}
-        self.assertEqual(probe.tidy(config), {"hidden_size": 8, "text_config": {"x": 1}})
+        config = {"hidden_size": 8, "pad": None, "id2label": {}, "text_config": {"x": 1, "y": None}, "limit": (0.0, float("inf"))}
+        self.assertEqual(probe.tidy(config), {"hidden_size": 8, "text_config": {"x": 1}, "limit": [0.0, "inf"]})
 
 
 if __name__ == "__main__":

@@ -151,6 +151,7 @@ impl Document<'_> {
         let table = Table::of(&rows)
             .text("stage", |row| &row.stage)
             .text("layer", |row| row.layer.as_deref().unwrap_or("(no module)"))
+            .text("block", |row| row.block.as_ref())
             .number("layers", |row| row.layers)
             .ms("kernel", |row| row.kernel_ns)
             .number("share %", |row| row.share_pct)
@@ -161,7 +162,7 @@ impl Document<'_> {
             })
             .text("longest", |row| row.spread.as_ref().map(|spread| &spread.longest))
             .build();
-        let table = if self.is_text() { table.without(&["longest"]) } else { table };
+        let table = if self.is_text() { table.without(&["block", "longest"]) } else { table };
         let is_known = !self.analysis.layers.is_empty();
         let unnamed =
             self.analysis.reason(&About::Other("layers".into())).filter(|_| is_known && !self.is_page());

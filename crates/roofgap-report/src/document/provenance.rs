@@ -199,7 +199,13 @@ pub fn device(device: &DeviceInfo) -> String {
 pub fn model(workload: &WorkloadInfo) -> String {
     let facts = [
         Some(workload.model.clone().unwrap_or_else(|| "unknown model".into())),
-        workload.parameters.map(|p| format!("{} parameters", si(p as f64).trim_end())),
+        workload.parameters.map(|all| {
+            let active = workload.active_parameters.filter(|active| *active < all);
+            let active =
+                maybe(active, |active| format!(" ({} used for a token)", si(active as f64).trim_end()));
+            format!("{} parameters{active}", si(all as f64).trim_end())
+        }),
+        workload.weight_bytes.map(|bytes| format!("{}B of weights", si(bytes as f64))),
         workload.dtype.clone(),
         workload.weights.as_ref().map(|w| format!("{w} weights")),
     ];

@@ -9,6 +9,7 @@ fn with_layers() -> Case {
     let row = |layer: Option<&str>, kernel_ns, share_pct| LayerRow {
         stage: "decode".into(),
         layer: layer.map(str::to_owned),
+        block: layer.map(|_| "dense feed-forward".to_owned()),
         layers: layer.map(|_| 28),
         kernel_ns,
         kernel_count: 56,
@@ -42,6 +43,7 @@ fn layers_are_in_every_report() {
     for (name, document) in [("text", &text), ("markdown", &report)] {
         assert!(document.contains("the capture of the graph was not recorded: 56"), "{name}");
     }
+    assert!(report.contains("dense feed-forward"));
     assert!(page.contains("id=\"layers\"") && page.contains("model.layers.7.mlp"));
 }
 

@@ -105,15 +105,19 @@ pub fn open_recordings(
         }
     });
     let given = overrides.given.clone();
-    let configured = || {
-        let named = architecture(config, overrides.folders.as_deref());
-        named.map_err(|error| unreadable.push(format!("model: {error}"))).ok().flatten()
+    let named = match named_model(config, overrides, account.as_ref()) {
+        Err(error) if overrides.folders.is_some() => {
+            // A run that is data must not name files elsewhere.
+            unreadable.push(error);
+            Ok(None)
+        }
+        named => named,
     };
-    let model = given.model.or_else(configured).or_else(|| preset_of_account(account.as_ref()?));
     let options = Options {
         stages,
         counters: counters.into_iter().collect(),
-        model,
+        no_model: named.as_ref().err().cloned(),
+        model: named.unwrap_or_default(),
         limits: UserLimits {
             peak_tflops: given.limits.peak_tflops.or(config.hardware.peak_tflops),
             bandwidth_gbs: given.limits.bandwidth_gbs.or(config.hardware.bandwidth_gbs),
@@ -158,6 +162,25 @@ pub fn open_recordings(
         }
     };
     with_context(opened, layout, config, record)
+}
+
+/// Returns the model that the user or the configuration names, or why it is not known. `None` where the program's account describes it.
+fn named_model(
+    config: &Config,
+    overrides: &Overrides,
+    account: Option<&Account>,
+) -> Result<Option<Architecture>, String> {
+    if overrides.given.model.is_some() {
+        return Ok(overrides.given.model.clone());
+    }
+    let own = account.and_then(|account| account.model.as_ref());
+    if config.workload.kind == WorkloadKind::Hf && own.is_some_and(|own| !own.modules.is_empty()) {
+        // The program knows better what it built.
+        return Ok(None);
+    }
+    let named =
+        architecture(config, overrides.folders.as_deref()).map_err(|error| format!("model: {error}"))?;
+    Ok(named.or_else(|| preset_of_account(account?)))
 }
 
 /// Adds to an analysis what the run directory has beside its recordings.
@@ -508,12 +531,29 @@ pub(super) fn stage_times(account: &Account) -> Vec<(&str, Vec<i64>)> {
 mod tests {
     use super::*;
     use crate::config::{ConfigProps, compose};
-    use roofgap_trace::account::{ModelFacts, Repeat, StageTime, TokenCounts};
+    use roofgap_trace::account::{ModelFacts, ModuleFacts, Repeat, StageTime, TokenCounts};
 
     fn facts_of(overrides: &[&str]) -> Option<WorkloadFacts> {
         let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
         let props = ConfigProps { overrides, ..ConfigProps::default() };
         workload_facts(&compose(&props).unwrap().config)
+    }
+
+    #[test]
+    fn a_model_that_is_not_understood_is_a_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.json"), r#"{"model_type": "new"}"#).unwrap();
+        let target = format!("model.target='{}'", folder.path().display());
+        let props =
+            ConfigProps { overrides: vec!["workload=hf".to_owned(), target], ..ConfigProps::default() };
+        let config = compose(&props).unwrap().config;
+        let named = |account: Option<&Account>| named_model(&config, &Overrides::default(), account);
+        let why = named(None).unwrap_err();
+        assert!(why.contains("config.json") && why.contains("num_hidden_layers"), "{why}");
+        // The modules that the program lists come first.
+        let facts = ModelFacts { modules: vec![ModuleFacts::default()], ..ModelFacts::default() };
+        let account = Account { model: Some(facts), ..Account::default() };
+        assert_eq!(named(Some(&account)), Ok(None));
     }
 
     /// What a user says of the model and the tokens of a Stage 1 run wins over what the runner wrote.

@@ -5,7 +5,7 @@ use super::words::{self, is_dispatch, operation};
 use crate::findings::LaunchGap;
 use crate::findings::program::is_fused;
 use crate::findings::rule::{View, fill, percent};
-use crate::model::{Experts, Mlp, distinct_experts};
+use crate::model::{Chosen, distinct_experts};
 use crate::names::Family;
 use crate::numbers::{count, time};
 use crate::result::{Confidence, Finding, GraphRow, Stage, StageKind};
@@ -315,14 +315,9 @@ pub fn one_by_one(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let model = view.inputs.model?;
     let steps = stage.steps.as_ref().map(|steps| steps.count).filter(|count| *count > 0)?;
-    let layers: Vec<(u64, &Experts)> = model
-        .decoder
-        .groups
-        .iter()
-        .filter_map(|group| match &group.mlp {
-            Mlp::Experts(experts) => Some((group.count, experts)),
-            Mlp::Dense { .. } => None,
-        })
+    let groups = model.decoder.groups.iter();
+    let layers: Vec<(u64, Chosen)> = groups
+        .flat_map(|group| group.blocks.iter().filter_map(|block| Some((group.count, block.chosen?))))
         .collect();
     if layers.is_empty() {
         return None;

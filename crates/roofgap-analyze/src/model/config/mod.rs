@@ -3,19 +3,20 @@
 //! `decoder` reads the language model, `vision` the encoders.
 
 mod decoder;
+mod table;
 mod vision;
 
 #[cfg(test)]
 mod tests;
 
-use super::{Architecture, WeightFormat};
+use super::{Architecture, Decoder, WeightFormat};
 use crate::gpu::Dtype;
 use serde_json::{Map, Value};
 
 /// A configuration without a usable architecture, or a name that is no preset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct UnknownModel(String);
+pub struct UnknownModel(pub(super) String);
 
 /// Keys under which multi-modal configurations keep the language model.
 const TEXT_KEYS: [&str; 4] = ["text_config", "language_config", "llm_config", "thinker_config"];
@@ -26,20 +27,41 @@ impl Architecture {
     /// # Errors
     /// When a size is missing or not usable, or the kind of model is not one whose work can be counted.
     pub fn from_config(config: &Value) -> Result<Self, UnknownModel> {
+        Self::read(config, None)
+    }
+
+    /// Returns the fields of the language model by the names that the rules read.
+    pub(super) fn fields(config: &Value) -> Map<String, Value> {
+        let text = TEXT_KEYS.iter().map(|key| &config[*key]).find(|text| text.is_object());
+        let mut map = text.unwrap_or(config).as_object().cloned().unwrap_or_default();
+        let kind = map.get("model_type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        // What cannot be computed is left out.
+        let _ = table::complete(&mut map, [&kind, ""]);
+        map
+    }
+
+    /// Reads an architecture whose language model is known from elsewhere.
+    pub(super) fn read(config: &Value, known: Option<Decoder>) -> Result<Self, UnknownModel> {
         let map = config.as_object().ok_or_else(|| {
             UnknownModel("config is not an object: expected the content of a config.json".to_owned())
         })?;
         let top = Fields { map, path: "config".to_owned() };
         let mut text = TEXT_KEYS.iter().find_map(|key| top.object(key)).unwrap_or_else(|| top.clone());
         // Some multi-modal configurations repeat the sizes above and leave an empty stub below.
-        if !text.has("hidden_size") && top.has("hidden_size") {
+        if !text.has("hidden_size") && top.has("hidden_size") && !text.has("num_hidden_layers") {
             text = top.clone();
         }
         let levels = [&top, &text];
         let kind = levels.into_iter().find_map(|fields| fields.text("model_type")).unwrap_or_default();
         let mut assumptions = Vec::new();
-        let decoder = decoder::read(&top, &text)?;
-        let vision = vision::read(&top, decoder.hidden, &mut assumptions)?;
+        let (decoder, vision) = match known {
+            Some(decoder) => (decoder, None),
+            None => {
+                let decoder = decoder::read(&top, &text, &mut assumptions)?;
+                let hidden = decoder.hidden;
+                (decoder, vision::read(&top, hidden, &mut assumptions)?)
+            }
+        };
         let named = levels.into_iter().find_map(|fields| fields.text("dtype").or(fields.text("torch_dtype")));
         let dtype = named.and_then(|name| name.parse().ok()).unwrap_or_else(|| {
             assumptions.push("the configuration names no number format, so bf16 is assumed".to_owned());
@@ -226,19 +248,42 @@ fn read_weights(levels: [&Fields<'_>; 2], dtype: Dtype, assumptions: &mut Vec<St
                 format!("experts in MXFP4 (4 bits and an 8-bit scale for 32 values), the rest in {dtype}");
             return WeightFormat { expert_bits: 4.25, how, ..plain };
         }
+        "modelopt" => {
+            quantisation.text("quant_algo").and_then(|algorithm| match algorithm.to_ascii_uppercase() {
+                // An 8-bit scale for 16 values.
+                text if text.contains("FP4") => {
+                    Some((4.5, format!("layers in NVFP4 (4.5 bits with scales), the rest in {dtype}")))
+                }
+                text if text.contains('8') => Some((8.0, format!("layers in {text}, the rest in {dtype}"))),
+                text if text.contains("W4") || text.contains("INT4") => Some((
+                    4.125,
+                    format!("layers in {text} (4.125 bits with scales of 128 values), the rest in {dtype}"),
+                )),
+                _ => None,
+            })
+        }
         "fp8" | "fbgemm_fp8" => Some((8.0, format!("layers in fp8, embedding, head and norms in {dtype}"))),
         "compressed-tensors" => compressed(&quantisation).map(|(bits, group)| {
-            let stored = bits + group.map_or(0.0, |size| 16.0 / size);
+            // Formats of 4-bit floating point have 8-bit scales.
+            let scale = if quantisation.text("format").is_some_and(|format| format.contains("fp4")) {
+                8.0
+            } else {
+                16.0
+            };
+            let stored = bits + group.map_or(0.0, |size| scale / size);
             (stored, format!("layers in {bits} bits ({stored:.3} with scales), the rest in {dtype}"))
         }),
-        "gptq" | "awq" => quantisation.number("bits", 1.0, 16.0).map(|bits| {
-            // A 16-bit scale and a zero point as wide as the weight for each group.
-            let group = quantisation.number("group_size", 1.0, f64::INFINITY);
-            let stored = bits + group.map_or(0.0, |size| (16.0 + bits) / size);
-            let how =
-                format!("layers in {method} {bits}-bit ({stored:.3} bits with scales), the rest in {dtype}");
-            (stored, how)
-        }),
+        "gptq" | "awq" | "auto-round" | "hqq" | "quanto" => {
+            quantisation.number("bits", 1.0, 16.0).map(|bits| {
+                // A 16-bit scale and a zero point as wide as the weight for each group.
+                let group = quantisation.number("group_size", 1.0, f64::INFINITY);
+                let stored = bits + group.map_or(0.0, |size| (16.0 + bits) / size);
+                let how = format!(
+                    "layers in {method} {bits}-bit ({stored:.3} bits with scales), the rest in {dtype}"
+                );
+                (stored, how)
+            })
+        }
         "bitsandbytes" => {
             let is = |key: &str| quantisation.flag(key) == Some(true);
             // Blocks of 64 share a scale: 32 bits, or about 8 when the scales are quantised too.

@@ -1,5 +1,5 @@
 use crate::gpu::Dtype;
-use crate::model::{Architecture, Attention, Linear, Mlp, Tokens, preset, preset_names};
+use crate::model::{Architecture, LayerGroup, Linear, Pairs, Tokens, preset, preset_names};
 use crate::result::StageKind;
 use serde_json::{Value, json};
 
@@ -32,27 +32,57 @@ fn a_missing_or_senseless_size_is_named() {
 }
 
 #[test]
-fn models_of_another_kind_are_refused() {
-    for (key, value) in [("mamba_d_state", json!(16)), ("linear_num_key_heads", json!(2))] {
-        let error = Architecture::from_config(&with(key, value)).unwrap_err();
-        assert!(error.to_string().contains("is not understood"), "{error}");
+fn layers_follow_from_their_fields() {
+    let names = |config: &Value| -> Vec<Vec<&str>> {
+        let model = Architecture::from_config(config).unwrap();
+        model
+            .decoder
+            .groups
+            .iter()
+            .map(|group| group.blocks.iter().map(|block| block.name).collect())
+            .collect()
+    };
+    let dense = "dense feed-forward";
+    assert_eq!(names(&llama()), [["attention projections", dense]]);
+    let mut hybrid = with("layer_types", json!(["linear_attention", "full_attention"]));
+    for (key, value) in
+        [("linear_num_key_heads", 2), ("linear_key_head_dim", 8), ("linear_value_head_dim", 8)]
+    {
+        hybrid[key] = json!(value);
     }
-    let error = Architecture::from_config(&with("model_type", json!("gpt2"))).unwrap_err();
-    assert!(error.to_string().contains("is not understood"), "{error}");
+    assert_eq!(names(&hybrid), [["linear attention", dense], ["attention projections", dense]]);
+    let mut space =
+        json!({"model_type": "mamba", "n_embd": 64, "n_layer": 3, "vocab_size": 100, "state_size": 16});
+    assert_eq!(names(&space), [["state space"]]);
+    space["state_size"] = json!(1_u64 << 40);
+    let error = Architecture::from_config(&space).unwrap_err().to_string();
+    assert!(error.contains("ssm_state"), "{error}");
 }
 
-/// Many look like Llama and are not: experts under other names, layers without attention, no gate.
 #[test]
-fn an_unlisted_model_is_not_guessed_at() {
+fn what_is_assumed_or_not_understood_is_named() {
+    let assumed = |config: &Value| Architecture::from_config(config).unwrap().assumptions.join("; ");
+    assert_eq!(assumed(&llama()), "");
     let mut config = with("model_type", json!("newmodel"));
     config["rms_norm_eps"] = json!(1e-6);
-    let error = Architecture::from_config(&config).unwrap_err();
-    assert!(error.to_string().contains("newmodel") && error.to_string().contains("model_type"), "{error}");
-    let config = with("layer_types", json!(["full_attention", "conv"]));
-    let error = Architecture::from_config(&config).unwrap_err();
-    assert!(error.to_string().contains("conv"), "{error}");
-    let config = with("layer_types", json!(["full_attention", "full_attention"]));
-    assert!(Architecture::from_config(&config).is_ok());
+    config["attention_dropout"] = json!(0.5);
+    let text = assumed(&config);
+    assert!(text.contains("newmodel") && !text.contains("not understood"), "{text}");
+    config["memory_heads"] = json!(4);
+    config["memory_gate"] = json!(false);
+    let text = assumed(&config);
+    assert!(text.contains("memory_heads") && !text.contains("memory_gate"), "{text}");
+}
+
+#[test]
+fn formulas_of_the_exceptions() {
+    let map = llama();
+    for formula in ["2*(3+1)-6/2", "hidden_size/2-27", "missing?+5"] {
+        assert_eq!(super::table::evaluate(formula, map.as_object().unwrap()).unwrap(), 5.0, "{formula}");
+    }
+    for formula in ["missing", "2*", "2)"] {
+        assert!(super::table::evaluate(formula, map.as_object().unwrap()).is_err(), "{formula}");
+    }
 }
 
 /// Sizes as the published configurations have them, parameters as their cards state them.
@@ -138,9 +168,9 @@ fn parameters_of_published_models() {
         let count = model.parameters();
         // The cards count the whole embedding as active; a token needs one row of it, which is left out here.
         let embedding = if model.decoder.tied { 0 } else { model.decoder.vocab * model.decoder.hidden };
-        let close = |found: u64, published: f64| (found as f64 / 1e9 - published).abs() < 0.006;
+        let close = |found: f64, published: f64| (found / 1e9 - published).abs() < 0.006;
         assert!(
-            close(count.total, total) && close(count.active + embedding, active),
+            close(count.total, total) && close(count.active + embedding as f64, active),
             "{}: {} of {}",
             config["model_type"],
             count.active,
@@ -190,7 +220,7 @@ fn quantised_weights_take_their_bits() {
 #[test]
 fn gpt_oss_alternates_windows_and_keeps_experts_in_four_bits() {
     let model = preset("gpt_oss_20b").unwrap();
-    let windows: Vec<_> = model.decoder.groups.iter().map(|g| (g.count, g.attention.window())).collect();
+    let windows: Vec<_> = model.decoder.groups.iter().map(|g| (g.count, pairs(g).window)).collect();
     assert_eq!(windows, [(12, Some(128)), (12, None)]);
     assert_eq!(model.weights.expert_bits, 4.25);
 }
@@ -198,16 +228,19 @@ fn gpt_oss_alternates_windows_and_keeps_experts_in_four_bits() {
 #[test]
 fn deepseek_layers_and_attention() {
     let lite = preset("deepseek_v2_lite").unwrap();
-    assert!(matches!(lite.decoder.groups[0].mlp, Mlp::Dense { inner: 10_944, .. }));
+    let block = |layer: usize, at: usize| &lite.decoder.groups[layer].blocks[at];
+    assert_eq!(block(0, 1).linears[0].outputs, 10_944);
     assert_eq!(lite.decoder.groups[1].count, 26);
-    assert!(matches!(lite.decoder.groups[1].attention, Attention::Latent { kv_rank: 512, .. }));
-    assert_eq!(lite.decoder.groups[1].attention.cached_values(), 576);
+    assert_eq!(block(1, 1).chosen.unwrap().routed, 64);
+    assert!(pairs(&lite.decoder.groups[1]).latent);
+    assert_eq!(pairs(&lite.decoder.groups[1]).cached, 576);
     // DeepSeek-OCR's decoder has no latent attention though its type does.
     let ocr = preset("deepseek_ocr").unwrap();
-    assert!(matches!(
-        ocr.decoder.groups[0].attention,
-        Attention::Grouped { kv_heads: 10, head_dim: 128, .. }
-    ));
+    assert_eq!(pairs(&ocr.decoder.groups[0]).cached, 2 * 10 * 128);
+}
+
+fn pairs(group: &LayerGroup) -> Pairs {
+    group.blocks.iter().find_map(|block| block.pairs).unwrap()
 }
 
 #[test]

@@ -15,7 +15,8 @@ pub fn read(
     let published = vision.object("width");
     let by_name = published.as_ref().unwrap_or(&vision);
     let named = |keys: [&str; 2]| keys.into_iter().find_map(|key| by_name.object(key));
-    let first = named(["sam_vit_b", "sam_config"]);
+    let first = named(["sam_vit_b", "sam_config"])
+        .or_else(|| vision.has("global_attn_indexes").then(|| vision.clone()));
     let second = match named(["clip-l-14-224", "clip_config"]) {
         Some(fields) => Some(clip(&fields, first.is_some())?),
         None => named(["qwen2-0-5b", "encoder_config"]).map(|fields| encoder(&fields)).transpose()?,
@@ -38,7 +39,7 @@ pub fn read(
         None if published.is_some() => Vec::new(),
         None => vec![Linear::new("projector", features, decoder_hidden, true)],
     };
-    Ok(Some(Vision { towers, projector, image_size }))
+    Ok(Some(Vision { towers, projector, extra: 0.0, image_size }))
 }
 
 /// Reads the sizes that every kind of tower has. A size of 0 in `usual` has to be there.
@@ -129,8 +130,10 @@ fn plain(
     assumptions: &mut Vec<String>,
 ) -> Result<Option<Vision>, UnknownModel> {
     let kind = vision.text("model_type").unwrap_or_default();
-    let name = ["siglip", "clip"].into_iter().find(|name| kind.contains(name));
-    let name = name.or((kind == "vit").then_some("vit"));
+    let name = [("siglip", "siglip"), ("clip", "clip"), ("git", "clip")]
+        .iter()
+        .find(|(part, _)| kind.contains(part));
+    let name = name.map(|(_, name)| *name).or((kind == "vit").then_some("vit"));
     let sizes = ["hidden_size", "num_hidden_layers", "num_attention_heads", "patch_size", "image_size"];
     let Some(name) = name.filter(|_| sizes.iter().all(|key| vision.has(key))) else {
         assumptions.push(format!(
@@ -149,12 +152,23 @@ fn plain(
         ..Tower::default()
     };
     let tower = tower(vision, usual)?;
-    let projector = if top.text("model_type").is_some_and(|kind| kind.starts_with("llava")) {
-        let layer = |name, inputs| Linear::new(name, inputs, decoder_hidden, true);
-        vec![layer("first", tower.hidden), layer("second", decoder_hidden)]
+    let layer = |name, inputs, bias| Linear::new(name, inputs, decoder_hidden, bias);
+    let mut extra = 0.0;
+    if name == "siglip" && vision.flag("vision_use_head") != Some(false) {
+        // Pooling by attention of one learned query, stored whether a decoder uses it or not.
+        let (width, inner) = (tower.hidden as f64, tower.inner as f64);
+        extra += width * (4.0 * width + 2.0 * inner + 8.0) + inner;
+    }
+    let kind = top.text("model_type").unwrap_or_default();
+    let projector = if kind.starts_with("llava") {
+        vec![layer("first", tower.hidden, true), layer("second", decoder_hidden, true)]
+    } else if top.has("mm_tokens_per_image") {
+        vec![layer("projector", tower.hidden, false)]
+    } else if kind == "git" {
+        vec![layer("projector", tower.hidden, true)]
     } else {
         assumptions.push("the projector of the vision part is not described: it is left out".to_owned());
         Vec::new()
     };
-    Ok(Some(Vision { towers: vec![tower], projector, image_size }))
+    Ok(Some(Vision { towers: vec![tower], projector, extra, image_size }))
 }

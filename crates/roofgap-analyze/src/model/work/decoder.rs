@@ -4,10 +4,7 @@
 use super::vision::View;
 use super::{StageWork, Term, term, that_hold};
 use crate::engines::EngineStep;
-use crate::model::{
-    Architecture, Attention, Experts, LayerGroup, Linear, Mlp, biases, feed_forward, linears_text, matrices,
-    router_values,
-};
+use crate::model::{Architecture, Block, Pairs, biases, linears_text};
 use crate::result::NotKnown;
 use std::collections::BTreeMap;
 
@@ -71,6 +68,8 @@ pub struct Pass<'a> {
     pub first_look: u64,
     /// Positions of a pass for which the output head is computed.
     pub heads: u64,
+    /// Sequences that have a state from earlier passes.
+    pub resumed: u64,
 }
 
 impl Architecture {
@@ -88,6 +87,7 @@ impl Architecture {
             added: input.prompt,
             first_look: 1,
             heads: input.batch,
+            resumed: 0,
         };
         terms.extend(pass.terms());
         let head = "prefill computes the output head for the last token of each sequence only";
@@ -104,6 +104,7 @@ impl Architecture {
             added: 1,
             first_look: input.context.saturating_add(1),
             heads: input.batch,
+            resumed: input.batch,
         };
         let once = "each decode step reads every weight it uses once and the whole cache once";
         StageWork::new("decode", pass.terms(), Some(input.steps), self.common_assumptions())
@@ -111,7 +112,7 @@ impl Architecture {
     }
 
     pub(super) fn common_assumptions(&self) -> Vec<String> {
-        let any = |holds: fn(&LayerGroup) -> bool| self.decoder.groups.iter().any(holds);
+        let blocks = || self.decoder.groups.iter().flat_map(|group| &group.blocks);
         let mut assumptions = self.assumptions.clone();
         assumptions.push(format!("weights: {}; cache and activations in {}", self.weights.how, self.dtype));
         assumptions.extend(that_hold([
@@ -122,11 +123,15 @@ impl Architecture {
             ),
             (true, "attention is causal: a token looks at itself and those before it"),
             (
+                blocks().any(|block| block.state > 0.0),
+                "a state is updated and read once for each token, two multiply-adds a value, and moved once a pass",
+            ),
+            (
                 true,
                 "bytes that must move are weights and the cache of keys and values; activations are taken to stay on chip",
             ),
             (
-                any(|group| matches!(group.mlp, Mlp::Experts(_))),
+                self.has_experts(),
                 "tokens choose experts at random and independently: n tokens touch E x (1 - (1 - k/E)^n) of E experts",
             ),
             (
@@ -134,7 +139,7 @@ impl Architecture {
                 "every replica sends as many tokens to the experts as this one, and each rank gets an even share",
             ),
             (
-                any(|group| matches!(group.attention, Attention::Latent { .. })),
+                blocks().any(|block| block.pairs.is_some_and(|pairs| pairs.latent)),
                 "the cache holds the compressed keys and values; an implementation that caches them expanded moves more",
             ),
         ]));
@@ -145,25 +150,24 @@ impl Architecture {
     /// that it reads and writes, for each of a number of sequences or for all.
     pub(super) fn cache_term(
         &self,
-        group: &LayerGroup,
+        count: u64,
+        attention: &Pairs,
         sequences: Option<u64>,
         (pairs, read, written): (f64, f64, f64),
     ) -> Term {
-        let (keys, values) = group.attention.pair_widths();
-        let cached = group.attention.cached_values();
+        let Pairs { keys, values, cached, window, .. } = *attention;
         let value_bytes = self.dtype.bits() / 8.0;
-        let layers = group.count as f64 * sequences.map_or(1.0, |sequences| sequences as f64);
+        let layers = count as f64 * sequences.map_or(1.0, |sequences| sequences as f64);
         let each = sequences.map_or_else(String::new, |sequences| format!("{sequences} sequences x "));
-        let window = group.attention.window().filter(|_| sequences.is_some());
+        let window = window.filter(|_| sequences.is_some());
         let window = window.map_or_else(String::new, |window| format!(", at most {window} back"));
         term(
             "attention over the cache",
             2.0 * layers * pairs * (keys + values) as f64,
             layers * ((read + written) * cached as f64) * value_bytes,
             format!(
-                "2 x {} layers x {each}{pairs} pairs of tokens x ({keys} + {values}){window}; cache: {cached} values of {value_bytes} \
-                 bytes a token and layer, {read} tokens read, {written} written",
-                group.count
+                "2 x {count} layers x {each}{pairs} pairs of tokens x ({keys} + {values}){window}; cache: {cached} values of {value_bytes} \
+                 bytes a token and layer, {read} tokens read, {written} written"
             ),
         )
     }
@@ -177,28 +181,19 @@ impl Pass<'_> {
         let mut terms = vec![term(
             "embedding",
             0.0,
-            rows * decoder.hidden as f64 * (weights.other_bits / 8.0),
-            format!("{}{} rows of {}", self.passes_text(), self.tokens, decoder.hidden),
+            rows * decoder.embedding as f64 * (weights.other_bits / 8.0),
+            format!("{}{} rows of {}", self.passes_text(), self.tokens, decoder.embedding),
         )];
         for group in &decoder.groups {
-            self.attention(group, &mut terms);
-            match &group.mlp {
-                Mlp::Dense { inner, bias } => {
-                    let linears = feed_forward(decoder.hidden, *inner, true, *bias);
-                    terms.push(self.products(
-                        "dense feed-forward",
-                        group.count,
-                        &linears,
-                        self.tokens,
-                        weights.linear_bits,
-                    ));
-                }
-                Mlp::Experts(experts) => self.experts(experts, group.count, &mut terms),
+            for block in &group.blocks {
+                self.block(block, group.count, &mut terms);
             }
         }
+        if decoder.model.products() > 0.0 {
+            terms.push(self.products(&decoder.model, 1, self.tokens));
+        }
         terms.push(self.norms());
-        let head = [Linear::new("output head", decoder.hidden, decoder.vocab, false)];
-        let mut head = self.products("output head", 1, &head, self.heads, weights.other_bits);
+        let mut head = self.products(&decoder.head, 1, self.heads);
         if decoder.tied {
             head.how.push_str(" (the embedding table)");
         }
@@ -211,87 +206,78 @@ impl Pass<'_> {
     }
 
     /// Matrix products over a number of rows in each pass.
-    fn products(&self, name: &str, layers: u64, linears: &[Linear], rows: u64, bits: f64) -> Term {
+    fn products(&self, block: &Block, layers: u64, rows: u64) -> Term {
+        let weights = &self.architecture.weights;
+        let bits = weights.bits(block.precision);
         let passes = self.passes as f64 * layers as f64;
-        let (values, bias) = (matrices(linears), biases(linears));
+        let (one, bias) = (block.products(), biases(&block.linears));
+        // The experts of a rank get tokens of all replicas, and a rank has that much fewer of them.
+        let replicas = self.architecture.replicas;
+        let tokens = rows.saturating_mul(replicas.into());
+        let (used, read, chosen) = match block.chosen {
+            Some(experts) => {
+                let touched =
+                    distinct_experts(experts.routed, experts.per_token, tokens) / f64::from(replicas);
+                (experts.per_token as f64, touched, format!("{} experts x ", experts.per_token))
+            }
+            None => (1.0, 1.0, String::new()),
+        };
+        let of_experts = block.chosen.map_or_else(
+            || format!("weights at {bits} bits read once a pass"),
+            |experts| format!("{read:.2} of {} experts read a pass, {bits} bits a weight", experts.routed),
+        );
         let bias_text = if bias > 0.0 { format!(", biases {bias}") } else { String::new() };
+        let others = block.others.iter().map(|(formula, values)| format!("{formula} = {values}"));
+        let linears = Some(linears_text(&block.linears)).filter(|text| !text.is_empty());
+        let linears = linears.into_iter().chain(others).collect::<Vec<_>>().join(" + ");
         term(
-            name,
-            2.0 * rows as f64 * values * passes,
-            passes * (values * bits + bias * self.architecture.weights.other_bits) / 8.0,
+            block.name,
+            2.0 * rows as f64 * used * one * passes,
+            passes * (read * (one * bits + bias * weights.other_bits) + block.vectors * weights.other_bits)
+                / 8.0,
             format!(
-                "2 x {rows} tokens x {}{layers} layers x ({}){bias_text}; weights at {bits} bits read once a pass",
+                "2 x {rows} tokens x {chosen}{}{layers} layers x ({linears}){bias_text}; {of_experts}",
                 self.passes_text(),
-                linears_text(linears)
             ),
         )
     }
 
-    fn attention(&self, group: &LayerGroup, terms: &mut Vec<Term>) {
-        let weights = &self.architecture.weights;
-        let linears = group.attention.linears(self.architecture.decoder.hidden);
-        let mut projections =
-            self.products("attention projections", group.count, &linears, self.tokens, weights.linear_bits);
-        let vectors = group.attention.vectors() * weights.other_bits / 8.0;
-        projections.bytes += vectors * group.count as f64 * self.passes as f64;
-        terms.push(projections);
-        if self.sequences > 0 {
-            let added = self.added as f64 * self.passes as f64;
-            let tokens = self.added.saturating_mul(self.passes);
-            let pairs = looked_at(self.first_look, tokens, group.attention.window());
-            // A prefill writes what it computes; a step of decode reads what was there before and writes its own.
-            let read_back = if self.first_look > 1 { pairs - added } else { 0.0 };
-            let cached = (pairs, read_back, added);
-            terms.push(self.architecture.cache_term(group, Some(self.sequences), cached));
+    fn block(&self, block: &Block, layers: u64, terms: &mut Vec<Term>) {
+        if block.products() + block.vectors > 0.0 {
+            terms.push(self.products(block, layers, self.tokens));
         }
-    }
-
-    fn experts(&self, experts: &Experts, layers: u64, terms: &mut Vec<Term>) {
-        let hidden = self.architecture.decoder.hidden;
-        let weights = &self.architecture.weights;
-        let linears = feed_forward(hidden, experts.inner, true, experts.bias);
         let passes = self.passes as f64 * layers as f64;
-        let one = matrices(&linears);
-        let one_bytes = (one * weights.expert_bits + biases(&linears) * weights.other_bits) / 8.0;
-        // The experts of a rank get tokens of all replicas, and a rank has that much fewer of them.
-        let replicas = self.architecture.replicas;
-        let tokens = self.tokens.saturating_mul(replicas.into());
-        let touched = distinct_experts(experts.routed, experts.per_token, tokens) / f64::from(replicas);
-        let chosen = experts.per_token as f64 * self.tokens as f64;
-        terms.push(term(
-            "routed experts",
-            2.0 * passes * chosen * one,
-            passes * touched * one_bytes,
-            format!(
-                "2 x {} tokens x {} experts x {}{layers} layers x ({}); {touched:.2} of {} experts read a pass, {} bits a weight",
-                self.tokens,
-                experts.per_token,
-                self.passes_text(),
-                linears_text(&linears),
-                experts.routed,
-                weights.expert_bits
-            ),
-        ));
-        if experts.shared_inner > 0 {
-            let shared = feed_forward(hidden, experts.shared_inner, true, false);
-            let mut term = self.products("shared experts", layers, &shared, self.tokens, weights.linear_bits);
-            if experts.shared_gate {
-                term.flops += 2.0 * self.tokens as f64 * passes * hidden as f64;
-                term.bytes += passes * hidden as f64 * weights.other_bits / 8.0;
-            }
-            terms.push(term);
+        if block.state > 0.0 {
+            let moved = (self.heads + self.resumed) as f64;
+            terms.push(term(
+                "recurrent state",
+                4.0 * passes * self.tokens as f64 * block.state,
+                passes * moved * block.state * self.architecture.dtype.bits() / 8.0,
+                format!(
+                    "4 x {}{} tokens x {layers} layers x {} values",
+                    self.passes_text(),
+                    self.tokens,
+                    block.state
+                ),
+            ));
         }
-        let router = [Linear::new("router", hidden, experts.routed, experts.router_bias)];
-        let mut term = self.products("router", layers, &router, self.tokens, weights.other_bits);
-        term.bytes = passes * router_values(experts, hidden) * weights.other_bits / 8.0;
-        terms.push(term);
+        let Some(attention) = block.pairs.filter(|_| self.sequences > 0) else {
+            return;
+        };
+        let added = self.added as f64 * self.passes as f64;
+        let tokens = self.added.saturating_mul(self.passes);
+        let pairs = looked_at(self.first_look, tokens, attention.window);
+        // A prefill writes what it computes; a step of decode reads what was there before and writes its own.
+        let read_back = if self.first_look > 1 { pairs - added } else { 0.0 };
+        let cached = (pairs, read_back, added);
+        terms.push(self.architecture.cache_term(layers, &attention, Some(self.sequences), cached));
     }
 
     fn norms(&self) -> Term {
         let decoder = &self.architecture.decoder;
-        let vectors: u64 = decoder.groups.iter().map(|group| group.count * group.norms).sum::<u64>() + 1;
-        let values = vectors as f64 * decoder.hidden as f64 * self.passes as f64;
-        let how = format!("{}{vectors} vectors of {}", self.passes_text(), decoder.hidden);
+        let layers = decoder.groups.iter().map(|group| group.count as f64 * group.norms).sum::<f64>();
+        let values = (layers + decoder.final_norm) * self.passes as f64;
+        let how = format!("{}{} values", self.passes_text(), layers + decoder.final_norm);
         term("norms", 0.0, values * self.architecture.weights.other_bits / 8.0, how)
     }
 }
@@ -314,7 +300,7 @@ impl Architecture {
     /// # Errors
     /// Fails where a name does not give its tokens.
     pub fn engine_work(&self, stage: &str, steps: &[EngineStep]) -> Result<StageWork, NotKnown> {
-        let mut sizes: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        let mut sizes: BTreeMap<(u64, u64, u64), u64> = BTreeMap::new();
         let mut tokens_in_all = 0u64;
         for step in steps {
             let (context, generation) = step
@@ -324,14 +310,22 @@ impl Architecture {
                 .ok_or("the step names do not give the number of tokens")?;
             let tokens = context.saturating_add(generation);
             let prompts = step.context.requests.unwrap_or(1).min(context);
-            *sizes.entry((tokens, prompts.saturating_add(generation))).or_default() += 1;
+            *sizes.entry((tokens, prompts.saturating_add(generation), generation)).or_default() += 1;
             tokens_in_all = tokens_in_all.saturating_add(tokens);
         }
         let mut terms: Vec<Term> = Vec::new();
-        for (&(tokens, heads), &passes) in &sizes {
+        for (&(tokens, heads, resumed), &passes) in &sizes {
             // Attention over the cache differs from step to step.
-            let pass =
-                Pass { architecture: self, tokens, passes, sequences: 0, added: 0, first_look: 1, heads };
+            let pass = Pass {
+                architecture: self,
+                tokens,
+                passes,
+                sequences: 0,
+                added: 0,
+                first_look: 1,
+                heads,
+                resumed,
+            };
             let size_terms = pass.terms();
             if terms.is_empty() {
                 terms = size_terms;
@@ -351,10 +345,13 @@ impl Architecture {
         }
         let mut left_out = Cached::default();
         for group in &self.decoder.groups {
-            let cached = Cached::in_steps(steps, group.attention.window());
-            left_out.lengths_unknown |= cached.lengths_unknown;
-            left_out.equal_prompts |= cached.equal_prompts;
-            terms.push(self.cache_term(group, None, (cached.pairs, cached.read, cached.written)));
+            for attention in group.blocks.iter().filter_map(|block| block.pairs.as_ref()) {
+                let cached = Cached::in_steps(steps, attention.window);
+                left_out.lengths_unknown |= cached.lengths_unknown;
+                left_out.equal_prompts |= cached.equal_prompts;
+                let cached = (cached.pairs, cached.read, cached.written);
+                terms.push(self.cache_term(group.count, attention, None, cached));
+            }
         }
         let mut assumptions = self.common_assumptions();
         assumptions.extend(that_hold([

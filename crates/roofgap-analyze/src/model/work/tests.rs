@@ -28,7 +28,7 @@ fn a_decode_step_reads_the_active_parameters() {
     for name in ["llama3_8b", "qwen3_30b_a3b", "deepseek_v2_lite", "deepseek_ocr"] {
         let model = preset(name).unwrap();
         let work = model.decode(&DecodeInput { batch: 1, context: 100, steps: 1 });
-        let expected = 2.0 * (model.parameters().active + model.decoder.hidden) as f64;
+        let expected = 2.0 * (model.parameters().active + model.decoder.hidden as f64);
         assert!((work.weight_bytes() / expected - 1.0).abs() < 1e-12, "{name}");
     }
 }
