@@ -767,12 +767,12 @@ fn loss_messages(losses: &Losses, kind: LossKind) -> Vec<LossMessage> {
     messages
 }
 
-/// Takes the operators of the options, of the trace or of the program's account; without any, of the ranges.
 /// Returns the operators of a trace.
 pub fn trace_operators(trace: &Trace) -> Vec<Operator> {
     operator_table(trace, &Launches::join(trace, &mut Losses::default()).call_of_op)
 }
 
+/// Takes the operators of the options, of the program's account or of the trace.
 fn operators(case: &Case<'_>) -> (Vec<Operator>, Option<Reason>) {
     let trace = case.trace;
     if let Some(operators) = case.options.operators.as_ref().filter(|o| !o.is_empty()) {
@@ -786,9 +786,9 @@ fn operators(case: &Case<'_>) -> (Vec<Operator>, Option<Reason>) {
     let why = if timed.is_some() {
         Some("as the program itself timed them")
     } else if operators.is_empty() {
-        Some("the capture holds neither operators of a framework nor ranges")
+        Some("the capture holds no operators of a framework")
     } else if trace.cpu_ops.is_empty() {
-        Some("no operators of a framework in the capture; ranges of the program stand in")
+        Some("the operators that the framework wrote as ranges")
     } else {
         None
     };
@@ -800,6 +800,9 @@ fn totals(case: &Case<'_>, kernels: &[Kernel], copies: &[CopyRow]) -> Totals {
     let sets = ops.kind.iter().enumerate().filter(|(_, kind)| **kind == OpKind::Set);
     // Without any operation it is not known whether the GPU was recorded at all.
     let known = !ops.is_empty();
+    let stages = || (0..case.index.len()).flat_map(|at| &case.index.spans_with_cold(at).instances);
+    let first = stages().map(|span| span.start).min();
+    let last = stages().map(|span| span.end).max();
     Totals {
         kernel_count: kernels.iter().map(|k| k.calls).sum(),
         kernel_ns: kernels.iter().map(|k| k.total_ns).sum(),
@@ -807,6 +810,7 @@ fn totals(case: &Case<'_>, kernels: &[Kernel], copies: &[CopyRow]) -> Totals {
         memcpy_ns: known.then(|| copies.iter().map(|row| row.total_ns).sum()),
         memset_ns: known.then(|| sets.map(|(op, _)| ops.duration(op)).sum()),
         unattributed_count: case.index.launches().call_of_op.iter().filter(|c| **c == NO_CALL).count() as u64,
+        stages_wall_ns: first.zip(last).map(|(first, last)| last - first),
         from: case.from,
     }
 }

@@ -231,6 +231,10 @@ def inputs(torch, transformers, args, model, device, first=0):
     elif args.image == "made" and not takes_images:
         raise DriverError(EXIT_USAGE, f"--image made: {type(model).__name__} takes no image")
     batch = [items[(first + i) % len(items)] for i in range(args.batch)] if items else []
+    if args.manifest and args.image == "auto" and not all(item["image"] for item in batch):
+        if any(item["image"] for item in batch):
+            raise DriverError(EXIT_USAGE, f"manifest {args.manifest}: a batch has items with and without an image; use workload.batch=1")
+        takes_images = False
     if args.manifest and not takes_images and any(item["image"] for item in batch):
         raise DriverError(EXIT_USAGE, f"manifest {args.manifest}: {type(model).__name__} takes no image")
     if batch and args.model:

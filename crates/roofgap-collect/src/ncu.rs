@@ -284,13 +284,6 @@ pub fn import(ncu: &Ncu, report: &Path, page: Page) -> CommandLine {
     line.args(["--page", page.as_str(), "--csv", "--print-units", "base"])
 }
 
-/// Builds `ncu --import REPORT --nvtx-include RANGE... --export FILE`, which writes the launches inside some ranges to another report.
-pub fn export_ranges(ncu: &Ncu, report: &Path, ranges: &[NvtxRange], to: &Path) -> CommandLine {
-    let line = CommandLine::new(&ncu.path).arg("--import").arg(report);
-    let line = ranges.iter().fold(line, |line, range| line.arg("--nvtx-include").arg(range.for_ncu()));
-    line.arg("--force-overwrite").arg("--export").arg(escape_percent(to))
-}
-
 /// Tells whether a line of ncu is about a measured launch: `==PROF== Profiling "name" - 3: 0%....50%....100% - 9 passes`. An incomplete
 /// line counts too: ncu appends progress to it.
 pub fn is_measured_launch(line: &str) -> bool {

@@ -193,9 +193,6 @@ pub struct StageCover {
     /// Number of launch groups.
     #[serde(rename = "strata")]
     pub groups: u64,
-    /// Ranges that mark it; empty where they differ from run to run.
-    #[serde(default)]
-    pub ranges: Vec<NvtxRange>,
 }
 
 /// A planned launch group.

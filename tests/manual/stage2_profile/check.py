@@ -35,7 +35,9 @@ def session(run, status, took, limit):
     check(status == 0, f"status {status}; missing: {record.get('missing')}")
     check(took < limit, f"{took} s of {limit} s")
     timeline = next((p for p in record.get("phases", []) if p["name"] == "timeline"), {})
-    for name in FILES + (NSYS_FILES if timeline.get("tool") == "nsys" else []):
+    # Nsight Systems records a deep session wherever it is installed.
+    nsys = record.get("mode") == "deep" and (load(run, "env.json").get("tools", {}).get("nsys") or {}).get("path")
+    for name in FILES + (NSYS_FILES if nsys or timeline.get("tool") == "nsys" else []):
         path = run / name
         check(path.is_file() and path.stat().st_size > 0, f"{name} is there")
     for phase in record.get("phases", []):
@@ -56,6 +58,12 @@ def session(run, status, took, limit):
     check(strata and came >= 0.8 * len(strata), f"{came} of {len(strata)} strata came back")
     print(f"        replayed {plan.get('measured_launches')} of {plan.get('timeline_launches')} launches; expected {plan.get('expected_launches')}")
     check(bool(metrics.get("overhead")), "overhead is disclosed")
+    both = metrics.get("agreement")
+    check(bool(both) or not nsys, "two recordings are compared")
+    if both:
+        first, second = both["kernels"]
+        check(abs(first - second) <= 0.02 * max(first, second), f"{both['profilers']} have {first} and {second} kernels")
+        print(f"        kernel time {both['kernel_ns']} ns, step {both['step_ns']} ns")
     for row in metrics.get("overhead", []):
         print(f"        {row['tool']:15} {row['stage']:8} {row['ratio']:.2f}")
     base = load(run, "baseline/workload.json").get("token_hash")

@@ -12,12 +12,18 @@ use rustc_hash::FxHashMap;
 /// The domain and the name; operators of a framework have no domain.
 type Key = (Option<NameId>, NameId);
 
-/// Adds up operators: self and total time on CPU and GPU. Without any in the trace, its push/pop ranges stand in.
+/// Adds up operators: self and total time on CPU and GPU. Without any in the trace, those that a framework writes as ranges count: they are
+/// in the default domain, and their names have a namespace, as `aten::mm`.
 pub fn operator_table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
     let mut nested = Nested { gpu: !trace.ops.is_empty(), ..Nested::default() };
     if trace.cpu_ops.is_empty() {
         let ranges = range_scopes(trace, |range| (Some(range.domain), range.name));
-        nested.add_all(trace, call_of_op, ranges);
+        let is_operator = |scope: &Scope<Key>| {
+            let (domain, name) = scope.key;
+            domain.is_none_or(|domain| trace.names.get(domain).is_empty())
+                && trace.names.get(name).contains("::")
+        };
+        nested.add_all(trace, call_of_op, ranges.filter(is_operator));
     } else {
         nested.add_all(trace, call_of_op, operator_scopes(trace, |name| (None, name)));
     }
@@ -277,12 +283,11 @@ mod tests {
         push("", "aten::mm, seq = 1, op_id = 2", 10, 40);
         push("", "aten::mm, seq = 2, op_id = 3, sizes = [[2, 3], [3, 4]]", 50, 70);
         push("LLM", "decode", 200, 300);
+        push("", "roofgap:gc", 300, 310);
+        push("CCCL", "cub::DeviceScan", 320, 330);
         let operators = operator_table(&trace, &[]);
-        assert_eq!(
-            named(&operators),
-            [("LLM@decode", 1, 100), ("aten::linear", 1, 100), ("aten::mm", 2, 50)]
-        );
-        assert_eq!(operators[1].self_cpu_ns, 50, "without its two products");
+        assert_eq!(named(&operators), [("aten::linear", 1, 100), ("aten::mm", 2, 50)]);
+        assert_eq!(operators[0].self_cpu_ns, 50, "without its two products");
     }
 
     /// Returns the table of ranges of one thread, given as name, start, end and style.

@@ -401,6 +401,14 @@ impl Difference {
 }
 
 impl Comparison {
+    /// Says in what the models of the two sides differ, or seem to; `None` where nothing says so.
+    pub(super) fn other_model(&self) -> Option<String> {
+        let meanings = [MODEL.3, FEW_COMMON.3];
+        let own = self.differences.iter().find(|own| meanings.contains(&own.meaning.as_str()))?;
+        let [base, head] = [&own.base, &own.head].map(|side| side.as_deref().unwrap_or("unknown"));
+        Some(format!("{} {base} against {head}, {}", own.what, own.meaning))
+    }
+
     /// Names the differences for which a stage, or `total`, does not compare; empty without any.
     pub fn because(&self, stage: &str) -> String {
         let causes = self.differences.iter().filter(|own| own.concerns(stage) && own.is_cause());

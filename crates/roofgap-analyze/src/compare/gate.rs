@@ -1,13 +1,14 @@
 //! Limits on a change: `5%`, `decode=5%`, `decode.wall=3%`, `busy=2ms`, `total.kernel=1%`.
 //!
 //! A gate breaks when the head is worse by more than the limit **and** by more than the noise. Without a metric it is held
-//! against the wall, busy and kernel time of a stage, each by itself: in a stage that waits for the CPU, kernels can get much
-//! slower before the wall time shows it. Where the two sides did different work (model or tokens), it is held against the
-//! time of a step and of a token.
+//! against the wall, unprofiled, busy and kernel time of a stage, each by itself: in a stage that waits for the CPU, kernels can
+//! get much slower before the wall time shows it. Without a stage it is held against the time from the first stage to the last,
+//! too. Where the two sides had different tokens, it is held against the time of a step and of a token. Different models are
+//! judged by a metric that the gate names, and by no other.
 
 use super::comparison::{Basis, Comparison, GateOutcome, GateResult, Judgement, StageChange};
 use super::noise::is_doubled;
-use super::stage::{METRICS, Metric};
+use super::stage::{Kind, METRICS, Metric};
 use crate::numbers::{decimal, time};
 use roofgap_base::error::Error;
 use std::str::FromStr;
@@ -22,7 +23,7 @@ pub struct Gate {
     pub text: String,
     /// The stage; `None` is every stage, `total` the whole trace.
     pub stage: Option<String>,
-    /// The number; `None` is wall, busy and kernel time.
+    /// The number; `None` is wall, unprofiled, busy and kernel time.
     pub metric: Option<&'static Metric>,
     /// Limit.
     pub limit: Limit,
@@ -119,14 +120,20 @@ pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
         None if stages.is_empty() && gone.is_empty() => vec![total],
         _ => stages.iter().filter(|stage| wanted(&stage.name)).collect(),
     };
+    if let (None, Some(other)) = (gate.metric, comparison.other_model()) {
+        let (stage, how) = (gate.stage.as_deref(), "; name a number to compare all the same, as in step=5%");
+        return vec![gate.unmeasured(stage, "wall", format!("not the same model: {other}{how}"))];
+    }
     let mut results = Vec::new();
     for &stage in &stages {
         let is_of_other_work =
             gate.metric.is_none() && stage.basis == Basis::StepAndToken && stage.name != TOTAL;
-        let usual: &[&str] = if is_of_other_work { &["step", "token"] } else { &["wall", "busy", "kernel"] };
+        let usual: &[&str] =
+            if is_of_other_work { &["step", "token"] } else { &["wall", "unwatched", "busy", "kernel"] };
         let is_known = |stage: &StageChange, metric: &Metric| {
             let change = metric.of(&stage.numbers);
-            change.delta.is_some() || !is_of_other_work && change.is_on_a_side()
+            let is_expected = !is_of_other_work && metric.kind != Kind::Unprofiled;
+            change.delta.is_some() || is_expected && change.is_on_a_side()
         };
         let is_asked =
             |metric: &&Metric| gate.metric.map_or(usual.contains(&metric.name()), |own| own == *metric);
@@ -136,6 +143,12 @@ pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
         let is_for_others = gate.metric.is_some_and(|own| stages.iter().any(|other| is_known(other, own)));
         let checked = if known.is_empty() && !is_for_others { asked } else { known };
         results.extend(checked.into_iter().map(|metric| judge(gate, metric, stage, comparison)));
+    }
+    if let (None, None, Some(wall)) = (&gate.stage, gate.metric, Metric::parse("wall"))
+        && !stages.iter().any(|stage| stage.name == TOTAL)
+        && wall.of(&total.numbers).judgement != Judgement::Unknown
+    {
+        results.push(judge(gate, wall, total, comparison));
     }
     let name = gate.metric.map_or("wall", Metric::name);
     for stage in gone.iter().filter(|stage| wanted(stage)) {

@@ -72,11 +72,12 @@ pub fn compare(base: Side<'_>, head: Side<'_>, gates: &[Gate]) -> Comparison {
 
 /// Returns what is known of a whole trace as a stage.
 fn whole_trace(analysis: &Analysis) -> Stage {
-    let Totals { kernel_ns, busy_ns, .. } = analysis.totals;
+    let Totals { kernel_ns, busy_ns, stages_wall_ns, .. } = analysis.totals;
     let has_kernels = !analysis.kernels.is_empty();
     Stage {
         name: gate::TOTAL.to_owned(),
         instances: 1,
+        wall_ns: stages_wall_ns.unwrap_or(0),
         kernel_ns: has_kernels.then_some(kernel_ns),
         busy_ns: busy_ns.filter(|_| has_kernels),
         kernels: analysis.kernels.clone(),

@@ -75,7 +75,8 @@ impl WallNoise {
 /// Estimates the noise of the steps of two sides; `None` with fewer than three steps.
 ///
 /// Steps in the same place are held against one another, so that what all runs share (a longer first step, a growing cache)
-/// does not count. A step far from all others is an outlier: it says nothing about the noise of the others.
+/// does not count. A step far from all others is an outlier: it says nothing about the noise of the others. Many are a part of
+/// the distribution, and of the change where one side alone has them.
 pub fn of_steps(base: &Stage, head: &Stage) -> Option<WallNoise> {
     let (b, h) = (base.steps.as_ref()?, head.steps.as_ref()?);
     let pairs: Vec<(i64, i64)> = b.each_ns.iter().copied().zip(h.each_ns.iter().copied()).collect();
@@ -96,10 +97,14 @@ pub fn of_steps(base: &Stage, head: &Stage) -> Option<WallNoise> {
         let (side, ns) = if *off > 0.0 { (SideName::Head, head_ns) } else { (SideName::Base, base_ns) };
         outliers.push(Outlier { side, step, ns, excess_ns: off.abs().round() as i64 });
     }
-    if outliers.len() * STEPS_PER_OUTLIER > pairs.len() {
-        outliers.clear();
-    } else {
+    let is_many = outliers.len() * STEPS_PER_OUTLIER > pairs.len();
+    // Several on one side alone are the change that is looked for, not noise that both have.
+    let is_change = outliers.len() > 1 && outliers.windows(2).all(|pair| pair[0].side == pair[1].side);
+    if !is_many || is_change {
         offsets.retain(|off| off.abs() <= far);
+    }
+    if is_many {
+        outliers.clear();
     }
     let of_sum = sample_deviation(&offsets)? * (b.each_ns.len() as f64).sqrt() / base.instances.max(1) as f64;
     let ns = student_t(offsets.len() - 1, Confidence::Pct99) * of_sum;
@@ -230,10 +235,13 @@ mod tests {
     #[test]
     fn many_long_steps_are_noise() {
         let base = [1000, 1003, 998, 1001, 1002, 999, 1000, 1001];
-        let mut head = base;
-        (head[3], head[6]) = (1900, 1900);
-        let WallNoise { ns, outliers, .. } = of_steps(&stage(&base), &stage(&head)).unwrap();
+        let [mut slow, mut head] = [base; 2];
+        (slow[3], head[6]) = (1900, 1900);
+        let WallNoise { ns, outliers, .. } = of_steps(&stage(&slow), &stage(&head)).unwrap();
         assert!(ns > 1800.0 && outliers.is_empty(), "{ns} {outliers:?}");
+        head[3] = 1900;
+        let WallNoise { ns, outliers, .. } = of_steps(&stage(&base), &stage(&head)).unwrap();
+        assert!(ns < 20.0 && outliers.is_empty(), "the head alone has them: {ns} {outliers:?}");
     }
 
     #[test]

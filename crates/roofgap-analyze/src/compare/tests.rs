@@ -226,9 +226,13 @@ fn another_model_without_steps_cannot_be_judged() {
     for side in [&mut base, &mut head] {
         side.kernels = side.stages[0].kernels.clone();
     }
-    let total = run(&base, &head, "total=5%").gates;
-    assert_eq!(total.iter().map(|gate| gate.metric.as_str()).collect::<Vec<_>>(), ["kernel"]);
+    let total = run(&base, &head, "total.kernel=5%").gates;
     assert_eq!(total[0].why, "total.kernel does not compare: different model");
+    // A gate that names its number asks for it all the same.
+    let mut faster = analysis();
+    faster.workload.as_mut().unwrap().model = Some("n".into());
+    assert_eq!(run(&analysis(), &faster, "5%").verdict(), Exit::Partial);
+    assert_eq!(run(&analysis(), &faster, "step=5%").verdict(), Exit::Done);
     // A model that only one side names is not known to differ.
     head.workload = None;
     let unknown = run(&base, &head, "5%");
@@ -298,6 +302,34 @@ fn one_long_step_is_worse_and_named() {
     };
     assert!((7_999_000..8_001_000).contains(&excess_ns));
     assert_eq!(comparison.verdict(), Exit::GateBroken);
+}
+
+#[test]
+fn several_slow_steps_of_the_head_break_the_gate() {
+    let mut each = analysis().stages[0].steps.clone().unwrap().each_ns;
+    (each[2], each[5]) = (4 * each[2], 4 * each[5]);
+    let comparison = run(&analysis(), &with_steps(each), "5%");
+    assert_eq!(comparison.stages[0].number("wall_ns").judgement, Judgement::Worse);
+    assert_eq!(comparison.verdict(), Exit::GateBroken);
+}
+
+#[test]
+fn time_between_the_stages_breaks_the_gate() {
+    let lasting = |ns| {
+        let mut side = analysis();
+        side.totals.stages_wall_ns = Some(ns);
+        side
+    };
+    let comparison = run(&lasting(300_000), &lasting(5_000_300_000), "5%");
+    assert!(!has_changed(&comparison.stages[0]));
+    assert_eq!(comparison.verdict(), Exit::GateBroken);
+    let broken = comparison.gates.iter().find(|gate| gate.outcome == GateOutcome::Broken).unwrap();
+    assert_eq!((&broken.stage, broken.metric.as_str()), (&None, "wall"));
+    assert_eq!(run(&lasting(300_000), &lasting(310_000), "5%").verdict(), Exit::Done);
+    // A side that repeats the program more often takes longer as a whole.
+    let mut more = lasting(600_000);
+    more.stages[0].instances *= 2;
+    assert_ne!(run(&lasting(300_000), &more, "5%").gates.last().unwrap().stage, None);
 }
 
 #[test]
@@ -498,9 +530,14 @@ fn unwatched_repeats_are_a_number_of_their_own() {
     let analysis = analysis();
     let gates = ["decode.unwatched=10%".parse().unwrap()];
     let side = |facts| Side { analysis: &analysis, facts };
-    let comparison = compare(side(&base), side(&head), &gates);
-    assert_eq!(comparison.verdict(), Exit::GateBroken);
-    assert_eq!(comparison.stages[0].number("unwatched_ns").delta, Some(20.0));
+    for gates in [&gates, &["5%".parse().unwrap()]] {
+        let comparison = compare(side(&base), side(&head), gates);
+        assert_eq!(comparison.verdict(), Exit::GateBroken);
+        assert_eq!(comparison.stages[0].number("unwatched_ns").delta, Some(20.0));
+    }
+    let unknown = SideFacts::default();
+    let one_sided = compare(side(&base), side(&unknown), &["5%".parse().unwrap()]);
+    assert_eq!(one_sided.verdict(), Exit::Done);
 }
 
 #[test]

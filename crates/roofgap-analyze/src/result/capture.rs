@@ -1,5 +1,6 @@
 //! The capture: files, devices, sums, losses, profiler overhead, ranges, the workload and the engine.
 
+use super::{Analysis, StageKind};
 use roofgap_base::stats::{Confidence, student_t};
 use roofgap_trace::{LossKind, SourceFormat};
 use std::collections::BTreeMap;
@@ -63,6 +64,9 @@ results! {
         pub memset_ns: Option<i64>,
         /// Number of GPU operations without a launch record.
         pub unattributed_count: u64,
+        /// Time from the start of the first stage to the end of the last one, ns; null without stages.
+        #[serde(default)]
+        pub stages_wall_ns: Option<i64>,
         /// Origin of the kernels.
         #[serde(default)]
         pub from: KernelOrigin,
@@ -218,6 +222,44 @@ impl Overhead {
     /// each say more than their interval.
     pub fn sure_ratio(&self) -> f64 {
         self.interval.filter(|_| self.pairs.is_some()).map_or(self.ratio, |(low, _)| low)
+    }
+}
+
+results! {
+    /// Two recordings of a program by different profilers. Of two values, the first is that of the profiler that slowed it less.
+    pub struct Agreement {
+        /// Profilers.
+        pub profilers: [Profiler; 2],
+        /// Stage with the steps; null without stages.
+        pub stage: Option<String>,
+        /// Number of kernels.
+        pub kernels: [u64; 2],
+        /// Total kernel time, ns.
+        pub kernel_ns: [i64; 2],
+        /// Time of a step, or of an instance of a stage without steps, ns; null where one has none.
+        pub step_ns: Option<[i64; 2]>,
+    }
+}
+
+impl Agreement {
+    /// Compares two recordings. Where their steps do not tell, the first slowed the program less.
+    pub fn of(mut sides: [(Profiler, &Analysis); 2]) -> Self {
+        let stages = sides[0].1.stages.iter().filter(|stage| stage.steady.is_some());
+        let main = stages.max_by_key(|stage| (stage.kind == StageKind::Decode, stage.elapsed_ns()));
+        let stage = main.map(|stage| stage.name.clone());
+        let step = |analysis: &Analysis| Some(analysis.stage(stage.as_ref()?)?.steady.as_ref()?.time_ns);
+        let mut steps = sides.map(|(_, analysis)| step(analysis));
+        if steps[1].zip(steps[0]).is_some_and(|(second, first)| second < first) {
+            steps.reverse();
+            sides.reverse();
+        }
+        Self {
+            profilers: sides.map(|side| side.0),
+            kernels: sides.map(|side| side.1.totals.kernel_count),
+            kernel_ns: sides.map(|side| side.1.totals.kernel_ns),
+            step_ns: steps[0].zip(steps[1]).map(<[i64; 2]>::from),
+            stage,
+        }
     }
 }
 

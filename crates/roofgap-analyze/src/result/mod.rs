@@ -106,6 +106,9 @@ results! {
         pub findings: Vec<Finding>,
         /// Profiler overhead.
         pub overhead: Vec<Overhead>,
+        /// The other recording of the program; left out where there is one recording.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub agreement: Option<Agreement>,
         /// Losses of data on the way from the program to the analysis.
         pub losses: Vec<LossInfo>,
         /// Sum of the stages whose work is known.

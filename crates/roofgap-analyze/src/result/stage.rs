@@ -221,6 +221,17 @@ results! {
         pub source: CostSource,
     }
 
+    /// Times of a stage in the run without a profiler, as the program wrote them.
+    #[derive(Copy, Eq)]
+    pub struct BaselineTimes {
+        /// Number of instances.
+        pub repeats: u64,
+        /// Mean time of an instance, ns.
+        pub mean_ns: i64,
+        /// Standard deviation, ns; null for one instance.
+        pub std_ns: Option<i64>,
+    }
+
     /// Communication with other GPUs in a stage, summed over devices.
     #[derive(Copy, Eq, Default)]
     pub struct StageCommunication {
@@ -358,6 +369,9 @@ results! {
         /// The stage without its profiler; left out where its cost is not known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub corrected: Option<Corrected>,
+        /// Its times in the run without a profiler; left out where the program wrote none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub baseline: Option<BaselineTimes>,
         /// Part of its time in which the profiler worked on threads that call CUDA, by its own account, ns; left out where it gives none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub profiler_overhead_ns: Option<i64>,
@@ -448,6 +462,14 @@ impl Stage {
     /// Returns the stage without its cold instances and steps; itself if all of it is warm.
     pub fn warm(&self) -> &Self {
         self.warm.as_deref().unwrap_or(self)
+    }
+
+    /// Sets its times in the run without a profiler.
+    pub fn set_baseline(&mut self, times: &[i64]) {
+        let mean_ns = times.iter().sum::<i64>() / times.len().max(1) as i64;
+        let std_ns = crate::timeline::time_deviation(times);
+        let baseline = BaselineTimes { repeats: times.len() as u64, mean_ns, std_ns };
+        self.baseline = Some(baseline).filter(|_| mean_ns > 0);
     }
 
     /// Gives its warm part what is known of the whole stage alone.

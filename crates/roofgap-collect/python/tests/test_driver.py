@@ -204,6 +204,19 @@ class ManifestTest(unittest.TestCase):
             hf_model.all_inputs(None, None, args, model, None)
         self.assertIn("takes no image", str(caught.exception))
 
+    def test_an_item_without_an_image_gets_none(self):
+        path = os.path.join(self.folder.name, "manifest.yaml")
+        args = types.SimpleNamespace(manifest=path, batch=1, prompt=None, image="auto", model=None)
+        model = types.SimpleNamespace(config=types.SimpleNamespace(image_token_id=1, vision_config={}))
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("- page.png\n- {prompt: Only text}\n")
+        with mock.patch.object(hf_model, "generated", lambda torch, args, model, batch, takes_images, *rest: takes_images):
+            self.assertEqual(hf_model.all_inputs(None, None, args, model, None), [True, False])
+            args.batch = 2
+            with self.assertRaises(hf_common.DriverError) as caught:
+                hf_model.all_inputs(None, None, args, model, None)
+        self.assertIn("workload.batch=1", str(caught.exception))
+
     def test_prompts_without_a_tokenizer_have_their_length(self):
         path = os.path.join(self.folder.name, "manifest.yaml")
         with open(path, "w", encoding="utf-8") as file:

@@ -19,8 +19,8 @@ pub struct DoctorProps {
     pub ncu: Option<PathBuf>,
     /// Python of the workload.
     pub python: PathBuf,
-    /// Command that says whether counters can be sampled while programs run.
-    pub sampler: Option<CommandLine>,
+    /// Program whose commands say whether counters and vitals can be sampled while programs run.
+    pub sampler: Option<PathBuf>,
     /// Folder of all runs.
     pub folder: PathBuf,
     /// Free space a run needs, bytes.
@@ -34,7 +34,7 @@ impl Default for DoctorProps {
             ncu: None,
             python: PathBuf::from("python3"),
             sampler: None,
-            folder: PathBuf::from("roofgap-runs"),
+            folder: PathBuf::from("tmp/stage2"),
             min_free_bytes: 2_000_000_000,
         }
     }
@@ -66,6 +66,8 @@ pub struct SystemFacts {
     pub counters: CounterAccess,
     /// Says with what counters can be sampled while programs run, or why not; `None` where nobody was asked.
     pub sampling: Option<Result<String, ToolError>>,
+    /// The same of energy, power and clocks.
+    pub vitals: Option<Result<String, ToolError>>,
     /// Paths of CUPTI libraries.
     pub cupti: Vec<PathBuf>,
     /// Variables of the environment that announce another user of CUPTI, and the name of that user.
@@ -80,13 +82,15 @@ impl SystemFacts {
     /// Collects the facts. Runs each tool, so this takes a second or two.
     pub fn collect(props: &DoctorProps) -> Self {
         // The queries wait on different tools, so they run in parallel.
-        let (nsys, ncu, gpus, sampling, python) = std::thread::scope(|scope| {
+        let (nsys, ncu, gpus, sampling, vitals, python) = std::thread::scope(|scope| {
             let nsys = scope.spawn(|| Nsys::find(&Search::from_env(props.nsys.clone())));
             let ncu = scope.spawn(|| Ncu::find(&Search::from_env(props.ncu.clone())));
             let gpus = scope.spawn(Gpus::find);
-            let sampling = scope.spawn(|| props.sampler.as_ref().map(sampling));
+            let says = |what| props.sampler.as_ref().map(|program| sampling(program, what));
+            let sampling = scope.spawn(move || says("counters"));
+            let vitals = scope.spawn(move || says("vitals"));
             let python = Python::query(&props.python, []);
-            (join(nsys), join(ncu), join(gpus), join(sampling), python)
+            (join(nsys), join(ncu), join(gpus), join(sampling), join(vitals), python)
         });
         let mut cupti = find_cupti(Path::new("/"), &folders_in_variable("LD_LIBRARY_PATH"));
         if let Ok(python) = &python {
@@ -99,6 +103,7 @@ impl SystemFacts {
             visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
             counters: CounterAccess::current(),
             sampling,
+            vitals,
             cupti,
             cupti_users: cupti_users(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())),
             disk: Disk::query(&props.folder),
@@ -107,11 +112,12 @@ impl SystemFacts {
     }
 }
 
-/// Runs the command that says whether counters can be sampled.
-fn sampling(command: &CommandLine) -> Result<String, ToolError> {
+/// Runs the command that says whether counters or vitals can be sampled.
+fn sampling(program: &Path, what: &str) -> Result<String, ToolError> {
+    let command = &CommandLine::new(program).arg(format!("sample-{what}"));
     let output = probe(command, Duration::from_secs(20)).map_err(|error| ToolError(error.to_string()))?;
     let said = output.stderr.lines().last().unwrap_or_default().to_owned();
-    match said.strip_prefix("error: cannot sample counters: ") {
+    match said.strip_prefix(&format!("error: cannot sample {what}: ")) {
         _ if output.success => Ok(said),
         Some(why) => Err(ToolError(why.to_owned())),
         None => Err(ToolError(output.ended)),

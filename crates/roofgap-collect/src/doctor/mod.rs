@@ -153,8 +153,14 @@ fn gpus(facts: &SystemFacts) -> Vec<Check> {
         let found = format!("other processes compute on the GPUs: {}", gpus.processes.join(", "));
         checks.push(Check::warn("processes", found, "end them, or they affect times, power and clocks"));
     }
-    let sampled = "NVML: energy, power and clocks of the GPUs are sampled in each phase of a session";
-    checks.push(Check::ok("vitals", sampled));
+    checks.extend(facts.vitals.as_ref().map(|vitals| match vitals {
+        Ok(found) => Check::ok("vitals", found),
+        Err(why) => Check::warn(
+            "vitals",
+            format!("energy, power and clocks of the GPUs are not sampled: {why}"),
+            "install the library libnvidia-ml.so.1 of the driver; in a container add the driver capability utility",
+        ),
+    }));
     if gpus.is_mig_enabled() {
         checks.push(Check::warn(
             "mig",
@@ -287,7 +293,7 @@ fn cupti(facts: &SystemFacts) -> Check {
         Some(path) => Check::ok(
             "cupti",
             format!(
-                "{}; sessions record with the native collector, which slows a program less than nsys; profiling.timeline=nsys records with nsys",
+                "{}; sessions record with the native collector, and deep ones with nsys, too; profiling.timeline names one of them",
                 path.display()
             ),
         ),
@@ -398,6 +404,7 @@ mod tests {
             visible_devices: None,
             counters: CounterAccess::Unknown,
             sampling: Some(Err(ToolError("the driver does not start".to_owned()))),
+            vitals: Some(Ok("NVML".to_owned())),
             cupti: Vec::new(),
             cupti_users: Vec::new(),
             disk: Disk { folder: "runs".into(), free_bytes: Some(10_500_000_000), writable: true },
@@ -489,6 +496,12 @@ mod tests {
         let free = with(700.0, &[]);
         assert!(free.iter().all(|check| !["power", "processes", "ecc"].contains(&check.id)));
         assert_eq!(status(&free, "vitals"), Status::Ok);
+        let why = "libnvidia-ml.so.1: cannot open shared object file";
+        let gpus = Ok(Gpus { gpus: vec![gpu(700.0)], ..Gpus::default() });
+        let facts = SystemFacts { gpus, vitals: Some(Err(ToolError(why.to_owned()))), ..full() };
+        let without = checks(&facts, &DoctorProps::default());
+        assert_eq!(status(&without, "vitals"), Status::Warn);
+        assert!(without.iter().any(|check| check.found.contains(why)));
     }
 
     #[test]

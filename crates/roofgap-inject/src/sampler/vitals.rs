@@ -111,6 +111,15 @@ pub fn run(path: &Path, activity: bool, is_over: &(dyn Fn() -> bool + Sync)) -> 
     lines.and_then(|lines| file.flush().map(|()| lines)).map_err(cannot)
 }
 
+/// Says of how many devices vitals can be sampled here.
+///
+/// # Errors
+/// Fails as [`run`] would.
+pub fn probe() -> Result<String, SampleError> {
+    let gpus = Nvml::open().map_err(SampleError::Refused)?.gpus()?.len();
+    Ok(format!("energy, power and clocks of {gpus} GPUs by NVML, in each phase of a session"))
+}
+
 /// Describes the devices.
 fn head(nvml: &Nvml, gpus: &[Gpu]) -> String {
     let device = |(at, gpu): (usize, &Gpu)| {

@@ -98,6 +98,15 @@ impl Manifest {
 struct InputList {
     schema: &'static str,
     inputs: Vec<InputFile>,
+    /// Inputs that are no files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    made: Option<Made>,
+}
+
+#[derive(Serialize)]
+struct Made {
+    what: &'static str,
+    seed: u64,
 }
 
 #[derive(Serialize)]
@@ -123,7 +132,8 @@ pub fn write_inputs(context: &mut PhaseContext<'_>, read_by_program: &[PathBuf])
             }
         }
     }
-    let yaml = to_yaml(&InputList { schema: "roofgap.inputs/1", inputs }).map_err(Error::of);
+    let made = made(context.config);
+    let yaml = to_yaml(&InputList { schema: "roofgap.inputs/1", inputs, made }).map_err(Error::of);
     match yaml.and_then(|yaml| context.run_dir.write("inputs.yaml", yaml.as_bytes())) {
         Ok(path) => {
             context.record.output(PhaseName::Preflight, &path);
@@ -148,6 +158,7 @@ fn input_files(config: &Config, read_by_program: &[PathBuf]) -> Vec<PathBuf> {
     }
     paths.extend(read_by_program.iter().cloned());
     paths.extend(config.model.config.clone());
+    paths.extend(config.load.prompts.clone().filter(|_| config.workload.kind == WorkloadKind::Server));
     if matches!(config.workload.kind, WorkloadKind::Command | WorkloadKind::Server) {
         let folder = config.workload.cwd.clone().unwrap_or_default();
         // Files among the arguments are usually the script and its data.
@@ -155,6 +166,17 @@ fn input_files(config: &Config, read_by_program: &[PathBuf]) -> Vec<PathBuf> {
         paths.extend(words.filter(|path| path.is_file()));
     }
     paths
+}
+
+/// Describes what is made for a program that is given no inputs.
+fn made(config: &Config) -> Option<Made> {
+    let what = match config.workload.kind {
+        WorkloadKind::Hf if config.inputs.manifest.is_some() => return None,
+        WorkloadKind::Hf | WorkloadKind::Embedded => "tokens, and an image if the model takes images",
+        WorkloadKind::Server if config.load.prompts.is_none() => "prompts of random tokens",
+        _ => return None,
+    };
+    Some(Made { what, seed: config.workload.seed })
 }
 
 /// Lists the files named anywhere in a manifest, relative to its folder.

@@ -9,6 +9,7 @@ use roofgap_collect::provenance::{Gpus, Machine, Python, Revision, recorded_vari
 use roofgap_collect::tool::{Ncu, Nsys, Search, SearchResult, ToolError, Version};
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
+use roofgap_runs::open::run::model_name;
 use roofgap_runs::run_dir::environment::{Environment, SCHEMA, ToolFacts};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -151,6 +152,7 @@ pub fn gather_environment(
 ) -> Environment {
     let config = &props.composed.config;
     let folder = config.workload.cwd.clone().or_else(|| std::env::current_dir().ok());
+    let is_embedded = config.workload.kind == WorkloadKind::Embedded;
     Environment {
         schema: SCHEMA.to_owned(),
         roofgap_version: props.version.clone(),
@@ -160,6 +162,8 @@ pub fn gather_environment(
         machine: Machine::current(),
         python: python.and_then(|python| python.as_ref().ok().cloned()),
         no_python_because: python.and_then(|python| Some(python.as_ref().err()?.to_string())),
+        model: model_name(config)
+            .or_else(|| is_embedded.then(|| format!("embedded, {}", config.workload.size))),
         workload_revision: folder.as_deref().and_then(Revision::in_folder),
         variables: recorded_variables(),
     }

@@ -264,6 +264,10 @@ fn the_output_of_a_stage1_runner_is_the_baseline() {
     assert_eq!(figures["operators"][0]["calls"], 8);
     let report = std::fs::read_to_string(outcome.run_dir.join("report.md")).unwrap();
     assert!(report.contains("| aten::mm "), "{report}");
+    let summary = std::fs::read_to_string(outcome.run_dir.join("stakeholder_summary.md")).unwrap();
+    for words in ["42.7 tokens/s", "| aten::mm ", "| 1,500.000 | 30.000 |"] {
+        assert!(summary.contains(words), "no {words:?} in {summary}");
+    }
 
     std::fs::write(folder.join("metrics.json"), r#"{"aggregates": {}}"#).unwrap();
     let error = profile(&bench.props(&[], &[&stage1]), &Cancel::new(), &mut |_| {}).unwrap_err();

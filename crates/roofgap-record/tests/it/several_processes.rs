@@ -92,15 +92,34 @@ fn a_recording_of_a_program_on_the_cpu_is_whole_without_gpu_work() {
     assert!(notes(&outcome, PhaseName::Timeline).contains("the program used no GPU"));
 }
 
+/// A deep session leaves a report for the window of nsys, and says how far both recordings agree.
 #[test]
-fn a_program_of_one_process_is_recorded_natively_and_by_nsys_where_only_it_can() {
-    let (_bench, outcome) = unseen(&on_gpu(), true, &[]);
-    assert_eq!(tool(&outcome).as_deref(), Some("native"));
-    let said = notes(&outcome, PhaseName::Timeline);
-    assert!(said.contains("slows the program less than nsys") && !said.contains("used instead"), "{said}");
-    let (_bench, outcome) = unseen(MODEL, true, &["profiling.nsys.sample=process-tree"]);
-    assert_eq!(tool(&outcome).as_deref(), Some("nsys"));
-    let said = notes(&outcome, PhaseName::Timeline);
+fn a_program_of_one_process_is_recorded_by_nsys_and_natively() {
+    let nsys = stand_in("nsys");
+    let (_bench, outcome) = unseen(MODEL, true, &[&nsys]);
+    for name in ["nsys/run.nsys-rep", "nsys/run.sqlite", "native/1.rgcap", "agreement.json"] {
+        assert!(outcome.run_dir.join(name).is_file(), "no {name}");
+    }
+    let metrics = json(&outcome, "metrics.json");
+    let agreement = &metrics["agreement"];
+    let used = agreement["profilers"][0].as_str();
+    assert_eq!(tool(&outcome).as_deref(), used);
+    assert_eq!(agreement["kernels"][0], metrics["totals"]["kernel_count"]);
+    assert_ne!(agreement["kernels"][0], agreement["kernels"][1], "they are of two programs");
+    let report = std::fs::read_to_string(outcome.run_dir.join("report.md")).unwrap();
+    assert!(report.contains("Recorded twice: the times are those of"), "{report}");
+
+    let (_bench, light) = unseen(MODEL, true, &[&nsys, "run.mode=light"]);
+    assert_eq!(tool(&light).as_deref(), Some("native"));
+    assert!(
+        !light.run_dir.join("nsys/run.nsys-rep").exists() && !light.run_dir.join("agreement.json").exists()
+    );
+    let (_bench, long) = unseen(&format!("{MODEL}sleep 0.1\n"), true, &[&nsys, "run.counter_budget=50ms"]);
+    assert_eq!(tool(&long).as_deref(), Some("nsys"));
+    assert!(notes(&long, PhaseName::Timeline).contains("runs longer than run.counter_budget"));
+    let (_bench, asked) = unseen(MODEL, true, &[&nsys, "profiling.nsys.sample=process-tree"]);
+    assert_eq!(tool(&asked).as_deref(), Some("nsys"));
+    let said = notes(&asked, PhaseName::Timeline);
     assert!(said.contains("nsys records the timeline because of profiling.nsys.sample"), "{said}");
 }
 

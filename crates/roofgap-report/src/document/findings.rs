@@ -8,6 +8,7 @@ use roofgap_analyze::{
     About, Analysis, Finding, IdleCause, Kernel, Knob, ShortNames, Stage, StageLimit, idle_parts, verdict,
 };
 use roofgap_base::numbers::{NONE, count, si, significant, time};
+use roofgap_base::text::cut;
 use roofgap_trace::{DeviceId, OpKind, Trace};
 use serde::Serialize;
 use serde_json::Value;
@@ -91,6 +92,9 @@ pub fn trial(finding: &Finding, run: &str) -> Option<(String, String)> {
     let changes = joined_any(finding.knobs.iter().map(Knob::spoken), "; ")?;
     Some((format!("roofgap try {run} {}", finding.id), changes))
 }
+
+/// Most characters of a piece of evidence: names of kernels have thousands.
+const EVIDENCE: usize = 120;
 
 /// Returns the name of a piece of evidence, without the unit its value is shown with.
 pub fn evidence_name(key: &str) -> String {
@@ -176,7 +180,7 @@ impl Document<'_> {
 
     fn finding(&self, finding: &Finding, others: &[&Finding]) -> Item {
         let piece = |(key, value): (&String, &Value)| {
-            format!("{} {}", evidence_name(key), evidence_value(key, value))
+            format!("{} {}", evidence_name(key), cut(&evidence_value(key, value), EVIDENCE))
         };
         let evidence = || format!("evidence: {}", joined(finding.evidence.iter().map(piece), ", "));
         let run = if self.is_text() { "RUN" } else { &self.context.title };

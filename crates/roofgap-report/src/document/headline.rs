@@ -31,9 +31,10 @@ pub fn headline(analysis: &Analysis) -> Option<String> {
     if kernels::only_measured(analysis) && analysis.stages.is_empty() {
         return Some(format!("{}.", capitalized(&kernels::measured_summary(analysis))));
     }
-    let stage = main_stage(analysis)?.warm();
+    let main = main_stage(analysis)?;
+    let stage = main.warm();
     let parts = [
-        Some(capitalized(&pace(analysis, stage))),
+        Some(capitalized(&pace(analysis, main))),
         limit(analysis, stage),
         only_profiled(stage).map(|words| format!("it is {words}")),
         gain(analysis, stage),
@@ -83,19 +84,45 @@ impl Pace {
 /// Returns the time of a stage under the profiler that recorded it over its time without; `None` where that was not measured.
 pub fn slowdown(analysis: &Analysis, stage: &Stage) -> Option<f64> {
     let overhead = analysis.timeline_overhead().find(|overhead| overhead.stage == stage.name)?;
-    // A profiler makes nothing faster; below 1 the two runs differ by chance.
-    (overhead.ratio.is_finite() && overhead.ratio > 0.0).then(|| overhead.ratio.max(1.0))
+    Some(overhead.ratio).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+}
+
+/// Tells whether [`mean_ns`] and [`tokens_per_s`] are those without a profiler.
+pub fn is_unprofiled(analysis: &Analysis, stage: &Stage) -> bool {
+    provenance::is_unprofiled(analysis) || stage.baseline.is_some() || slowdown(analysis, stage).is_some()
+}
+
+/// Returns the mean time of an instance: that of the run without a profiler, where it is known.
+pub fn mean_ns(analysis: &Analysis, stage: &Stage) -> i64 {
+    let mean = stage.elapsed_ns() as f64 / stage.instances.max(1) as f64;
+    let measured = stage.baseline.map(|baseline| baseline.mean_ns);
+    measured.unwrap_or_else(|| (mean / slowdown(analysis, stage).unwrap_or(1.0)) as i64)
+}
+
+/// Returns the tokens per second: those of the run without a profiler, where it is known.
+pub fn tokens_per_s(analysis: &Analysis, stage: &Stage) -> Option<f64> {
+    let slowdown = slowdown(analysis, stage);
+    let of_runner = analysis.stage1.as_ref().and_then(|figures| figures.tokens_per_s);
+    let of_runner = of_runner.filter(|_| stage.kind == StageKind::Decode && is_unprofiled(analysis, stage));
+    let rate = || {
+        let warm = stage.warm();
+        let mean = warm.elapsed_ns() as f64 / warm.instances.max(1) as f64;
+        let measured = stage.baseline.map(|baseline| mean / baseline.mean_ns as f64);
+        Some(warm.tokens_per_s? * measured.or(slowdown).unwrap_or(1.0))
+    };
+    of_runner.map(|rate| rate.mean).or_else(rate)
 }
 
 /// Says how long a step or an instance takes, with its tokens, and without the profiler where that is much less.
 pub fn pace(analysis: &Analysis, stage: &Stage) -> String {
     let (pace, name) = (Pace::of(stage), stage.spoken());
-    let slowdown = slowdown(analysis, stage).filter(|slowdown| *slowdown > CLOSE);
+    let known = slowdown(analysis, stage);
+    let slowdown = known.filter(|ratio| !(1.0 / CLOSE..=CLOSE).contains(ratio));
     let is_stated =
         analysis.timeline_overhead().any(|overhead| overhead.stage == stage.name && overhead.stated);
     let stated = if is_stated { " (as stated)" } else { "" };
     let with = maybe(slowdown, |_| format!(" without the profiler{stated}, {} with it", time(pace.ns)));
-    let took = time((pace.ns as f64 / slowdown.unwrap_or(1.0)).round() as i64);
+    let took = time((pace.ns as f64 / known.unwrap_or(1.0)).round() as i64);
     let what = match (pace.is_step, pace.count) {
         (true, 1) => format!("the only step of {name} takes {took}"),
         (true, _) if pace.is_mean => {
@@ -111,10 +138,19 @@ pub fn pace(analysis: &Analysis, stage: &Stage) -> String {
         false => " over all",
     };
     let without = if slowdown.is_some() { " without it" } else { "" };
-    let rate = maybe(pace.tokens_per_s, |rate| {
-        format!(" ({} tokens/s{over}{without})", significant(rate * slowdown.unwrap_or(1.0)))
+    let rate = maybe(tokens_per_s(analysis, stage), |rate| {
+        format!(" ({} tokens/s{over}{without})", significant(rate))
     });
     format!("{what}{with}{rate}")
+}
+
+/// Returns the share of the time of a stage in which its GPUs compute, %: of the time without the profiler, where that is known.
+pub fn busy_pct(analysis: &Analysis, stage: &Stage) -> Option<f64> {
+    let stage = stage.warm();
+    // GPU work takes as long without the profiler.
+    let recorded =
+        || Some(100.0 * stage.busy_ns.and(stage.busy_share())? * slowdown(analysis, stage).unwrap_or(1.0));
+    stage.corrected.map(|corrected| corrected.busy_pct).or_else(recorded).map(|pct| pct.min(100.0))
 }
 
 /// Says what limits a stage; `None` where no GPU work was recorded for it.
@@ -127,7 +163,9 @@ fn limit(analysis: &Analysis, stage: &Stage) -> Option<String> {
     if verdict.label != StageLimit::Launch || !is_most {
         return Some(verdict.why);
     }
-    let idle = stage.corrected.map_or(idle, |corrected| corrected.idle_pct.min(idle));
+    let busy = busy_pct(analysis, stage).unwrap_or_default();
+    let unprofiled = (100.0 * (1.0 - foreign) - busy).max(0.0);
+    let idle = stage.corrected.map_or(unprofiled, |corrected| corrected.idle_pct.min(idle));
     let launches = maybe(stage.steps.as_ref().and_then(|steps| steps.launches_per_step), |launches| {
         format!(" ({} launches a step)", count(launches.round() as u64))
     });
@@ -318,10 +356,13 @@ fn overhead(analysis: &Analysis, stage: &Stage) -> Fact {
         };
     };
     let highest = worst.interval.map_or(worst.ratio, |(_, high)| high);
-    let is_told = highest <= CLOSE || worst.sure_ratio() > DISTORTED;
+    // A profiler makes nothing faster: one of the two runs was slowed by something else.
+    let contradicts = highest < 1.0 / CLOSE;
+    let is_told = contradicts || highest <= CLOSE || worst.sure_ratio() > DISTORTED;
     let interval = maybe(worst.interval, |(low, high)| format!(" (95 %: {low:.2} to {high:.2})"));
     let text = format!("it takes {:.2} times as long{interval} under {} as without", worst.ratio, worst.tool);
-    (text, is_told.then_some(highest <= CLOSE))
+    let but = if contradicts { ", so the runs with and without it contradict each other" } else { "" };
+    (text + but, is_told.then_some(!contradicts && highest <= CLOSE))
 }
 
 /// Judges what was lost.
@@ -342,7 +383,8 @@ fn losses(analysis: &Analysis) -> Fact {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_analyze::{Idle, LossInfo, Overhead, Profiler, SourceInfo, Steps};
+    use roofgap_analyze::{BaselineTimes, Idle, LossInfo, Overhead, Profiler, SourceInfo, Steps};
+    use roofgap_trace::account::{Stage1Figures, Statistic};
 
     /// A stage of 100 ms with steps of `step` ms and a launch-bound finding of 50 ms.
     fn analysis(steps: u64, step: i64, remedy: Option<&str>) -> Analysis {
@@ -441,6 +483,28 @@ mod tests {
         assert_eq!(level(&both), "medium");
         both.overhead[1].interval = Some((1.3, 1.5));
         assert_eq!(level(&both), "low");
+    }
+
+    /// The time without a profiler is the measured one, also where it is longer.
+    #[test]
+    fn a_baseline_that_contradicts_the_recording_is_printed_and_doubted() {
+        let mut analysis = repeated(0.5);
+        let stage = &mut analysis.stages[0];
+        (stage.kind, stage.tokens_per_s) = (StageKind::Decode, Some(8.78));
+        stage.baseline = Some(BaselineTimes { repeats: 3, mean_ns: 181, std_ns: Some(3) });
+        let words = pace(&analysis, &analysis.stages[0]);
+        assert!(
+            words.contains("takes 200 ns at the median of 3 without the profiler, 100 ns with it"),
+            "{words}"
+        );
+        assert!(words.contains("(4.85 tokens/s over all without it)"), "{words}");
+        assert_eq!(mean_ns(&analysis, &analysis.stages[0]), 181);
+        let (level, text) = confidence(&analysis).expect("a level");
+        assert!(level == "low" && text.contains("contradict each other"), "{text}");
+        // The figure of the runner that measured it.
+        let tokens_per_s = Some(Statistic { mean: 43.46, std: 0.1 });
+        analysis.stage1 = Some(Stage1Figures { tokens_per_s, ..Stage1Figures::default() });
+        assert_eq!(super::tokens_per_s(&analysis, &analysis.stages[0]), Some(43.46));
     }
 
     #[test]

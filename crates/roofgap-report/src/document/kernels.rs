@@ -225,8 +225,11 @@ impl Document<'_> {
     pub fn operators(&self) -> Section {
         let analysis = self.analysis;
         let section = Section::new("operators", "Operators");
+        let imported = analysis.stage1.as_ref().is_some_and(|figures| !figures.operators.is_empty());
         if analysis.operators.is_empty() {
-            return section.with([self.missing(&About::Operators)]);
+            let listed =
+                Block::line("The operators are those that the Stage 1 runner lists (section Stage 1).");
+            return section.with([if imported { listed } else { self.missing(&About::Operators) }]);
         }
         let table = Table::of(&analysis.operators)
             .text("operator", |o| &o.name)

@@ -1,13 +1,13 @@
 //! Provenance: inputs, environment, phases, profiler overhead, losses, why a part is missing, and the figures of a Stage 1 runner.
 
 use super::table::Table;
-use super::{Block, Document, Form, Section, explanation, gpu_work, joined, maybe};
+use super::{Block, Document, Form, Section, explanation, gpu_work, headline, joined, maybe};
 use crate::PhaseLine;
 use roofgap_analyze::{
-    About, Analysis, DeviceInfo, EngineInfo, LossInfo, LossMessage, Overhead, SourceInfo, Stage, StageOrigin,
-    WorkloadInfo,
+    About, Agreement, Analysis, DeviceInfo, EngineInfo, LossInfo, LossMessage, Overhead, SourceInfo, Stage,
+    StageOrigin, WorkloadInfo,
 };
-use roofgap_base::numbers::{count, ms, percent, share, si, times};
+use roofgap_base::numbers::{count, ms, percent, share, si, significant, time, times};
 use roofgap_base::text::without_controls;
 use roofgap_trace::account::{Stage1Figures, Stage1Time};
 use std::collections::BTreeMap;
@@ -68,8 +68,8 @@ impl Document<'_> {
         Section::new("environment", "Environment").with([self.or_missing(table, why)])
     }
 
-    /// Tabulates the totals over the whole capture.
-    fn aggregates(&self) -> Section {
+    /// Tabulates the means over the runs of the program.
+    pub(super) fn aggregates(&self) -> Section {
         Section::new("aggregates", "Aggregates").with([Block::Table(aggregates(self.analysis))])
     }
 
@@ -98,7 +98,8 @@ impl Document<'_> {
                 Block::Note(format!("With {tool} {stage} takes {ratio:.2} times as long. {advice}"))
             },
         );
-        [table].into_iter().chain(high).collect()
+        let agreement = analysis.agreement.as_ref().map(|agreement| Block::Note(agreed(agreement)));
+        [table].into_iter().chain(agreement).chain(high).collect()
     }
 
     /// Tabulates the phases that have ended; the phase that writes the report is still running.
@@ -142,6 +143,26 @@ impl Document<'_> {
             Table::of(&self.analysis.reasons).text("value", |r| &r.about).text("why", |r| &r.why).build();
         self.on_page(self.or_missing(table, "None."))
     }
+}
+
+/// States how far two recordings of the program agree.
+fn agreed(agreement: &Agreement) -> String {
+    let Agreement { profilers: [used, other], stage, kernels, kernel_ns, step_ns } = agreement;
+    let apart = |[one, two]: [f64; 2]| significant(100.0 * (two / one - 1.0).abs());
+    let pair = |values: [i64; 2]| {
+        let [one, two] = values.map(time);
+        format!("{one} and {two} ({} % apart)", apart(values.map(|ns| ns as f64)))
+    };
+    let [one, two] = kernels.map(count);
+    let step = maybe(step_ns.zip(stage.as_ref()), |(step, stage)| {
+        format!(", and {} for a step of {stage}", pair(step))
+    });
+    format!(
+        "Recorded twice: the times are those of {used}, which slowed the program less than {other}. The two have {one} and {two} kernels \
+         ({} % apart), {} of kernel time{step}.",
+        apart(kernels.map(|n| n as f64)),
+        pair(*kernel_ns)
+    )
 }
 
 /// Says that a part of the analysis is missing, and why.
@@ -251,18 +272,40 @@ pub fn facts(analysis: &Analysis) -> Vec<(String, String)> {
     rows
 }
 
+/// Tabulates means and standard deviations of one instance of every stage, without warm-up; the totals of a capture without stages.
 fn aggregates(analysis: &Analysis) -> Table {
-    let totals = &analysis.totals;
+    let (totals, stages) = (&analysis.totals, &analysis.stages);
     let measured = totals.kernel_count > 0 || totals.busy_ns.is_some();
-    let rows = [
-        ("kernel launches", measured.then(|| count(totals.kernel_count))),
-        ("kernel time, ms", measured.then(|| ms(totals.kernel_ns))),
-        ("GPU busy, ms", totals.busy_ns.map(ms)),
-        ("copies, ms", totals.memcpy_ns.map(ms)),
-        ("memory sets, ms", totals.memset_ns.map(ms)),
-        ("GPU operations without a launch record", measured.then(|| count(totals.unattributed_count))),
+    let of_stage = |stage: &Stage| {
+        // The spread under the profiler is not that of the mean without it.
+        let recorded = stage.warm().std_ns.filter(|_| headline::slowdown(analysis, stage).is_none());
+        let std = stage.baseline.map_or(recorded, |baseline| baseline.std_ns);
+        (format!("{}, ms", stage.name), Some(ms(headline::mean_ns(analysis, stage))), std.map(ms))
+    };
+    let each = |value: fn(&Stage) -> Option<i64>, total: Option<i64>| {
+        let warm = stages.iter().map(Stage::warm);
+        let means = warm.map(|stage| Some(value(stage)? / stage.instances.max(1).cast_signed()));
+        if stages.is_empty() { total } else { means.sum() }
+    };
+    let total = totals.kernel_count.cast_signed();
+    let launches = each(|stage| Some(stage.kernel_count.cast_signed()), Some(total)).filter(|_| measured);
+    let kernels = each(|stage| stage.kernel_ns, measured.then_some(totals.kernel_ns));
+    let rate = headline::main_stage(analysis).and_then(|stage| headline::tokens_per_s(analysis, stage));
+    let sums = [
+        ("tokens/s", rate.map(significant)),
+        ("kernel launches", launches.map(|n| count(n.unsigned_abs()))),
+        ("kernel time, ms", kernels.map(ms)),
+        ("GPU busy, ms", each(|stage| stage.busy_ns, totals.busy_ns).map(ms)),
+        ("copies, ms", each(|stage| stage.memcpy_ns, totals.memcpy_ns).map(ms)),
     ];
-    Table::of(&rows).text("total", |row| row.0).number("value", |row| row.1.as_ref()).build()
+    let sums = sums
+        .into_iter()
+        .filter(|(name, value)| value.is_some() || *name != "tokens/s")
+        .map(|(name, value)| (name.to_owned(), value, None));
+    let rows: Vec<(String, Option<String>, Option<String>)> =
+        stages.iter().map(of_stage).chain(sums).collect();
+    let table = Table::of(&rows).text("one instance of every stage", |row| &row.0);
+    table.number("mean", |row| row.1.as_ref()).number("std", |row| row.2.as_ref()).build()
 }
 
 /// Returns the overhead on all steps of a stage of which a part was recorded.
@@ -293,12 +336,7 @@ impl Document<'_> {
         let Some(figures) = &self.analysis.stage1 else {
             return section;
         };
-        let operators = Table::of(&figures.operators[..figures.operators.len().min(self.most(30))])
-            .text("Stage 1 operator", |o| &o.name)
-            .number("calls", |o| o.calls)
-            .ms("CPU self + total", |o| o.cpu_ns)
-            .ms("GPU self + total", |o| o.gpu_ns)
-            .build();
+        let operators = stage1_operators(figures, self.most(30));
         let source = format!(
             "Mean over the runs of the Stage 1 runner, from {}, beside one instance of each stage in the timeline.",
             figures.path
@@ -308,6 +346,16 @@ impl Document<'_> {
         let parts = parts.into_iter().filter(|_| self.form != Form::List);
         section.with(parts).with(self.not_in_text(Block::table(operators)))
     }
+}
+
+/// Tabulates the first operators of a Stage 1 runner.
+pub fn stage1_operators(figures: &Stage1Figures, most: usize) -> Table {
+    Table::of(&figures.operators[..figures.operators.len().min(most)])
+        .text("Stage 1 operator", |o| &o.name)
+        .number("calls", |o| o.calls)
+        .ms("CPU self + total", |o| o.cpu_ns)
+        .ms("GPU self + total", |o| o.gpu_ns)
+        .build()
 }
 
 /// Tabulates Stage 1 times beside the wall, kernel and busy time of one instance of each stage or part of a stage in the timeline.
@@ -360,6 +408,7 @@ fn stage1_rates(figures: &Stage1Figures) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roofgap_analyze::{Profiler, Totals};
     use roofgap_base::numbers::NONE;
 
     #[test]
@@ -375,6 +424,29 @@ mod tests {
     }
 
     #[test]
+    fn two_recordings_are_held_against_one_another() {
+        let of = |kernels, step_ns| {
+            let mut stage = Stage::default();
+            stage.name = "decode".to_owned();
+            stage.steady = serde_json::from_value(serde_json::json!({
+                "unit": "step", "count": 8, "time_ns": step_ns, "median_ns": step_ns, "spread_ns": 0
+            }))
+            .ok();
+            let mut analysis = Analysis::default();
+            analysis.stages = vec![stage];
+            (analysis.totals.kernel_count, analysis.totals.kernel_ns) = (kernels, 2_000_000);
+            analysis
+        };
+        let (nsys, native) = (of(1_000, 5_000_000), of(990, 4_000_000));
+        let agreement = Agreement::of([(Profiler::Nsys, &nsys), (Profiler::Native, &native)]);
+        assert_eq!(
+            agreed(&agreement),
+            "Recorded twice: the times are those of native, which slowed the program less than nsys. The two have 990 and 1,000 kernels \
+             (1.01 % apart), 2.00 ms and 2.00 ms (0.00 % apart) of kernel time, and 4.00 ms and 5.00 ms (25.0 % apart) for a step of decode."
+        );
+    }
+
+    #[test]
     fn totals_that_were_not_recorded_are_dashes() {
         let values = |analysis: &Analysis| -> Vec<String> {
             let rows = aggregates(analysis).rows;
@@ -384,6 +456,23 @@ mod tests {
         assert!(values(&analysis).iter().all(|value| value == NONE));
         analysis.totals.busy_ns = Some(0);
         assert_eq!(values(&analysis)[..3], ["0", "0.000", "0.000"]);
+    }
+
+    /// Twice as much in the whole capture, of which a half is warm-up.
+    #[test]
+    fn aggregates_are_of_the_stages_and_leave_the_warm_up_out() {
+        let mut analysis = Analysis::default();
+        analysis.totals = Totals { kernel_count: 80, kernel_ns: 8_000_000, ..Totals::default() };
+        let mut stage = Stage::default();
+        (stage.name, stage.instances, stage.wall_ns) = ("decode".to_owned(), 2, 20_000_000);
+        (stage.kernel_count, stage.kernel_ns, stage.std_ns) = (40, Some(4_000_000), Some(1_000_000));
+        analysis.stages = vec![stage];
+        let rows = aggregates(&analysis).rows;
+        assert_eq!(rows[0], ["decode, ms", "10.000", "1.000"]);
+        assert_eq!(rows[1][1], "20");
+        assert_eq!(rows[2][1], "2.000");
+        analysis.stages[0].set_baseline(&[6_000_000, 8_000_000]);
+        assert_eq!(aggregates(&analysis).rows[0], ["decode, ms", "7.000", "1.414"]);
     }
 
     #[test]

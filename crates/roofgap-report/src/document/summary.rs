@@ -1,6 +1,7 @@
 //! The document for stakeholders: one page for readers who decide and do not know the field.
 //!
-//! It has the headline, three numbers to compare, the first thing to do, one run of each stage, the kinds of GPU work, and what was not measured. Kernel names are in the report for engineers.
+//! It has the headline, three numbers to compare, the first thing to do, one run of each stage, the first operators and kernels, and what
+//! was not measured.
 
 use super::findings::{saving, stage_of};
 use super::headline::Pace;
@@ -18,8 +19,8 @@ use std::collections::BTreeMap;
 /// The most stages of the table.
 const STAGES: usize = 5;
 
-/// The most kinds of GPU work of the table.
-const KINDS: usize = 4;
+/// The most operators and kernels of the tables.
+const TOP: usize = 5;
 
 /// The most things listed that were not measured, and the most characters of each.
 const MISSING: usize = 4;
@@ -52,7 +53,9 @@ impl Document<'_> {
             self.numbers(),
             self.first_action(),
             self.stage_means(),
-            self.kinds_of_work(),
+            self.aggregates(),
+            self.top_operators(),
+            self.top_kernels(),
             self.few_facts(),
             self.not_measured(),
         ])
@@ -92,15 +95,14 @@ impl Document<'_> {
         let Some(stage) = headline::main_stage(analysis) else {
             return section;
         };
-        let slowdown = headline::slowdown(analysis, stage);
-        let speed = match stage.warm().tokens_per_s {
-            Some(rate) => format!("{} tokens/s", significant(rate * slowdown.unwrap_or(1.0))),
+        let speed = match headline::tokens_per_s(analysis, stage) {
+            Some(rate) => format!("{} tokens/s", significant(rate)),
             None => headline::pace(analysis, stage),
         };
         let (distance, meaning) = distance(analysis, stage);
         let (level, facts) = headline::confidence(analysis).unwrap_or_default();
         let machine = if analysis.devices.is_empty() { "machine" } else { "GPU" };
-        let unprofiled = slowdown.is_some() || provenance::is_unprofiled(analysis);
+        let unprofiled = headline::is_unprofiled(analysis, stage);
         let under = if unprofiled { "without a profiler" } else { "under the profiler" };
         let compared = format!("{under}; compare it with another run on the same {machine}");
         let rows = [
@@ -166,26 +168,22 @@ impl Document<'_> {
         if stages.is_empty() {
             return section.with([self.missing(&About::Stages)]);
         }
-        let slowdowns: Option<Vec<f64>> =
-            stages.iter().map(|stage| headline::slowdown(analysis, stage)).collect();
-        let clock = match slowdowns.is_some() || provenance::is_unprofiled(analysis) {
-            true => "Mean times without a profiler.",
-            false => "Mean times under the profiler.",
+        let clock = match stages.iter().filter(|stage| headline::is_unprofiled(analysis, stage)).count() {
+            0 => "Mean times under the profiler.",
+            known if known == stages.len() => "Mean times without a profiler.",
+            _ => "Mean times without a profiler where they are known, else under it.",
         };
-        let slowdowns = slowdowns.unwrap_or_else(|| vec![1.0; stages.len()]);
-        let rows: Vec<(&Stage, f64)> = stages.iter().zip(slowdowns).collect();
-        let mean = |stage: &Stage| stage.elapsed_ns() / stage.instances.max(1).cast_signed();
-        // GPU work takes as long without the profiler.
-        let busy = |stage: &Stage| stage.busy_ns.and(stage.busy_share()).map(|share| 100.0 * share);
+        let slowdown = |stage: &Stage| headline::slowdown(analysis, stage).unwrap_or(1.0);
+        let rows: Vec<(&Stage, f64)> = stages.iter().map(|stage| (stage, slowdown(stage))).collect();
         let table = Table::of(&rows)
             .text("stage", |(stage, _)| &stage.name)
             .text("what happens", |(stage, _)| activity(stage))
             .number("times", |(stage, _)| stage.instances)
-            .ms("mean", |(stage, slowdown)| (mean(stage) as f64 / slowdown) as i64)
-            .number("GPU computes %", |(stage, slowdown)| busy(stage).map(|pct| (pct * slowdown).min(100.0)))
+            .ms("mean", |(stage, _)| headline::mean_ns(analysis, stage))
+            .number("GPU computes %", |(stage, _)| headline::busy_pct(analysis, stage))
             .number("MFU %", |(stage, slowdown)| {
                 let (wall, busy) = stage.mfu.as_ref().map(|mfu| (mfu.by_wall_pct, mfu.by_busy_pct))?;
-                Some(share((wall * slowdown).min(busy.unwrap_or(100.0)).max(wall)))
+                Some(share((wall * slowdown).min(busy.unwrap_or(100.0))))
             })
             .build();
         let parts = stages.iter().find(|stage| !stage.notes.is_empty()).map(|stage| {
@@ -201,20 +199,36 @@ impl Document<'_> {
         section.with([Block::Table(table), Block::Note(notes)]).with(more)
     }
 
-    /// Tabulates the kinds of GPU work in the stages; of the whole capture without stages.
-    fn kinds_of_work(&self) -> Section {
-        let section = Section::new("kernels", "Top Kernels, by what they do");
-        let kinds = kinds(self.analysis);
-        let whole: i64 = kinds.iter().map(|(_, ns, _)| ns).sum();
-        let table = Table::of(&kinds[..kinds.len().min(KINDS)])
-            .text("kind of work", |(kind, ..)| *kind)
-            .number("share of GPU time %", |(_, ns, _)| percent(*ns, whole))
+    /// Tabulates the first operators: those of a Stage 1 runner where it lists them.
+    fn top_operators(&self) -> Section {
+        let analysis = self.analysis;
+        let imported = analysis.stage1.as_ref().map(|figures| provenance::stage1_operators(figures, TOP));
+        let own = || {
+            Table::of(&analysis.operators[..analysis.operators.len().min(TOP)])
+                .text("operator", |o| &o.name)
+                .number("calls", |o| o.calls)
+                .ms("total CPU", |o| o.total_cpu_ns)
+                .ms("total GPU", |o| o.total_gpu_ns)
+                .build()
+        };
+        let table = imported.filter(|table| !table.is_empty()).unwrap_or_else(own);
+        let none = table.is_empty().then(|| self.missing(&About::Operators));
+        Section::new("operators", "Top Operators").with(Block::table(table)).with(none)
+    }
+
+    /// Tabulates the kernels with the most time in the stages; in the whole capture without stages.
+    fn top_kernels(&self) -> Section {
+        let kernels = kernels(self.analysis);
+        let whole: i64 = kernels.iter().map(|(_, ns, _)| ns).sum();
+        let table = Table::of(&kernels[..kernels.len().min(TOP)])
+            .text("kernel", |(kernel, ..)| &kernel.short_name)
+            .text("kind of work", |(kernel, ..)| spoken_kind(kernel.family))
+            .ms("total", |(_, ns, _)| *ns)
             .number("launches", |(.., calls)| *calls)
+            .number("share of GPU time %", |(_, ns, _)| percent(*ns, whole))
             .build();
-        match table.is_empty() {
-            true => section.with([self.missing(&About::Kernels)]),
-            false => section.with([Block::Table(table)]),
-        }
+        let none = table.is_empty().then(|| self.missing(&About::Kernels));
+        Section::new("kernels", "Top Kernels").with(Block::table(table)).with(none)
     }
 
     /// Tabulates the few facts of the environment that a reader asks for.
@@ -254,6 +268,9 @@ impl Document<'_> {
             lines.push(
                 "Counters inside the GPU (ncu): how well each kernel uses the GPU is not known.".to_owned(),
             );
+        }
+        if lines.is_empty() {
+            lines.push("Nothing: all that was requested was measured.".to_owned());
         }
         let more = lines.len().saturating_sub(MISSING) as u64;
         let shown = lines.into_iter().take(MISSING).map(|line| cut(&line, REASON));
@@ -302,20 +319,18 @@ fn activity(stage: &Stage) -> &'static str {
     }
 }
 
-/// Sums the time and the launches of each kind of work over the stages, most time first.
-fn kinds(analysis: &Analysis) -> Vec<(&'static str, i64, u64)> {
-    let mut kernels: Vec<&Kernel> = analysis.stages.iter().flat_map(|stage| &stage.kernels).collect();
-    if kernels.is_empty() {
-        kernels.extend(&analysis.kernels);
-    }
-    let mut sums: BTreeMap<&str, (i64, u64)> = BTreeMap::new();
-    for kernel in kernels {
-        let (ns, calls) = sums.entry(spoken_kind(kernel.family)).or_default();
+/// Sums the time and the launches of each kernel over the stages, most time first.
+fn kernels(analysis: &Analysis) -> Vec<(&Kernel, i64, u64)> {
+    let of_stages: Vec<&Kernel> = analysis.stages.iter().flat_map(|stage| &stage.kernels).collect();
+    let all = if of_stages.is_empty() { analysis.kernels.iter().collect() } else { of_stages };
+    let mut sums: BTreeMap<&str, (&Kernel, i64, u64)> = BTreeMap::new();
+    for kernel in all {
+        let (_, ns, calls) = sums.entry(&kernel.name).or_insert((kernel, 0, 0));
         (*ns, *calls) = (ns.saturating_add(kernel.total_ns), calls.saturating_add(kernel.calls));
     }
-    let mut kinds: Vec<_> = sums.into_iter().map(|(kind, (ns, calls))| (kind, ns, calls)).collect();
-    kinds.sort_by_key(|(_, ns, _)| std::cmp::Reverse(*ns));
-    kinds
+    let mut kernels: Vec<_> = sums.into_values().collect();
+    kernels.sort_by_key(|(_, ns, _)| std::cmp::Reverse(*ns));
+    kernels
 }
 
 /// Names a kind of GPU work without terms of the field.

@@ -26,20 +26,19 @@ fn the_summary_is_one_page_without_terms_of_the_field() {
     ];
     for case in cases {
         let summary = markdown::stakeholder_summary(case.bundle());
-        assert!(summary.lines().count() <= 60, "{} lines:\n{summary}", summary.lines().count());
+        assert!(summary.lines().count() <= 90, "{} lines:\n{summary}", summary.lines().count());
         for word in ["-bound", "occupancy", "_ns", "stream", "launch-"] {
             assert!(!summary.contains(word), "{word} in {summary}");
         }
         let tables: String = summary.lines().filter(|line| line.starts_with('|')).collect();
-        for word in ["warm", "distribution", "init", "load"] {
-            assert!(!tables.contains(word), "{word} in {tables}");
-        }
-        let raw = case.analysis.kernels.iter().filter(|kernel| kernel.short_name.len() > 5);
-        for name in raw.map(|kernel| markdown::escape(&kernel.short_name)) {
-            assert!(!summary.contains(&name), "{name} in {summary}");
-        }
-        for heading in ["## What to do first", "## Top Kernels, by what they do", "## Environment"] {
-            assert!(summary.contains(heading), "{summary}");
+        assert!(!tables.contains("warm"), "{tables}");
+        let kernels = &case.analysis.kernels;
+        let is_listed = kernels.iter().any(|kernel| tables.contains(&markdown::escape(&kernel.short_name)));
+        assert!(is_listed || kernels.is_empty(), "{summary}");
+        for heading in ["What to do first", "Aggregates", "Top Operators", "Top Kernels", "Environment"]
+            .map(|name| format!("\n## {name}\n"))
+        {
+            assert!(summary.contains(&heading), "{summary}");
         }
     }
 }

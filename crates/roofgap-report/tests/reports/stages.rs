@@ -75,7 +75,7 @@ fn stages_of_an_engine_have_the_time_of_their_steps() {
     let stated = number(&table, decode, "busy %").unwrap();
     assert!((100.0 * busy - stated).abs() < 0.1, "{shown}");
     let summary = markdown::stakeholder_summary(case.bundle());
-    let rows: Vec<&str> = summary.lines().filter(|line| line.starts_with("| decode")).collect();
+    let rows: Vec<&str> = summary.lines().filter(|line| line.starts_with("| decode ")).collect();
     assert!(rows.len() == 1 && rows[0].contains("|    23 |   3.55"), "{summary}");
     let page = page::render(case.bundle());
     let (_, card) = page.split_once("</i>decode</h3>").unwrap();
@@ -166,7 +166,7 @@ fn a_thread_is_named_once() {
 
 #[test]
 fn operators_outside_the_stages_are_announced() {
-    let case = fixture(&["h200/llama4.sqlite.gz"]);
+    let case = fixture(&["h200/llama4.kineto.json.gz"]);
     let report = markdown::report(case.bundle());
     let (_, operators) = report.split_once("## Operators\n\n").unwrap();
     assert!(operators.contains("all recorded calls, also those outside the stages"), "{operators}");

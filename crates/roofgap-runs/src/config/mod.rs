@@ -20,15 +20,13 @@ pub use quantity::Span;
 pub use settings::Config;
 pub use tree::{Origin, read_yaml, to_yaml};
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use overrides::Override;
 use presets::{FOLLOWS_MODE, Presets, read_user_file};
 use roofgap_base::error::Error;
 use serde_json::Value;
 use tree::{GROUPS, Leaf, Tree};
-
-use crate::run_dir::ORIGINAL_BASE;
 
 /// Schema of a resolved configuration, which has every value.
 const SCHEMA: &str = "roofgap.config/1";
@@ -85,7 +83,6 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, Error> {
     if !props.program.is_empty() {
         tree.set("workload.program", Leaf { value: props.program.clone().into(), origin: Origin::Program });
     }
-    keep_original_folder(&mut tree, &props.overrides);
     let config: Config = serde_path_to_error::deserialize(&tree.to_json()).map_err(|error| {
         let key = error.path().to_string();
         let why = error.into_inner().to_string();
@@ -237,21 +234,6 @@ impl Layers {
             }
         }
         Ok(tree)
-    }
-}
-
-/// Keeps the folder of the original system where its runs are, and where one of its own keys is used.
-fn keep_original_folder(tree: &mut Tree, overrides: &[String]) {
-    const FOLDER: &str = "artifacts.stage2_dir";
-    let is_set = |key: &&str| tree.get(key).is_some_and(|leaf| !leaf.value.is_null());
-    let key = ["stage1.run_dir", "inputs.manifest"].into_iter().find(is_set);
-    let hydra = || (tree.text("workload.kind") == Some("hydra")).then_some("workload=hydra");
-    let choice = || overrides.iter().find(|text| text.contains("=stage2")).map(String::as_str);
-    let folder = || Path::new(ORIGINAL_BASE).is_dir().then_some("tmp/stage2, which exists");
-    if let Some(by) = key.or_else(hydra).or_else(choice).or_else(folder)
-        && tree.get(FOLDER).is_some_and(Leaf::is_builtin)
-    {
-        tree.set(FOLDER, Leaf::text(ORIGINAL_BASE, Origin::Implied(by.to_owned())));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Opens a run directory. Everything comes from disk, so that an interrupted or an old run is opened like a new one.
 //! Workload accounts give the program's own times, and profiler overhead.
 
-use super::{Opened, Overrides, ranks, read_each, read_sniffed, sniff_each};
+use super::{Opened, Overrides, ranks, read_analysis, read_each, read_sniffed, sniff_each};
 use crate::config::model::architecture;
 use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
@@ -14,7 +14,8 @@ use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_analyze::{
-    About, Analysis, Engine, Incident, Operator, Options, Overhead, Profiler, Reason, StageError, StageSet,
+    About, Analysis, Engine, Incident, Operator, Options, Overhead, Profiler, Reason, StageError, StageIndex,
+    StageSet,
 };
 use roofgap_base::error::Error;
 use roofgap_base::stats::ratio_error;
@@ -78,6 +79,20 @@ pub fn open_recordings(
 ) -> Opened {
     let mut unreadable = Vec::new();
     let paths = recordings(layout, record, &mut unreadable);
+    // A bundle that is shared has its analysis, and no captures.
+    if let ([missing], Some(Ok(analysis))) =
+        (unreadable.as_mut_slice(), stored(layout.metrics()).map(|path| read_analysis(&path)))
+    {
+        missing.push_str("; the reports are those of its metrics.json");
+        let context = Context { trial: read_trial(layout).ok().flatten(), ..context(record, layout, config) };
+        return Opened {
+            trace: Trace::default(),
+            analysis,
+            stages: StageIndex::default(),
+            context,
+            unreadable,
+        };
+    }
     let files = sniff_each(&paths, &mut unreadable);
     let division = ranks::divide(&files);
     // The ranks of a job are read one by one; here only what belongs to all of them.
@@ -185,15 +200,19 @@ fn named_model(
 
 /// Adds to an analysis what the run directory has beside its recordings.
 fn with_context(mut opened: Opened, layout: &Layout, config: &Config, record: &SessionRecord) -> Opened {
-    if config.workload.kind == WorkloadKind::Hydra {
-        without_ranges(&mut opened.analysis);
-    }
+    add_baseline(&mut opened.analysis, &account_at(layout.baseline_account()).unwrap_or_default());
     if layout.incident().is_file() {
         match read_json::<Incident>(&layout.incident()) {
             Ok(mut incident) => {
                 incident.explain(&opened.analysis);
                 opened.analysis.incident = Some(incident);
             }
+            Err(error) => opened.unreadable.push(error.to_string()),
+        }
+    }
+    if layout.agreement().is_file() {
+        match read_json(&layout.agreement()) {
+            Ok(agreement) => opened.analysis.agreement = Some(agreement),
             Err(error) => opened.unreadable.push(error.to_string()),
         }
     }
@@ -283,21 +302,6 @@ fn with_stage1_operators(layout: &Layout, account: Option<Account>) -> Option<Ac
     Some(account)
 }
 
-/// Removes ranges that stand in for operators: those of a Stage 1 runner are in its own table.
-fn without_ranges(analysis: &mut Analysis) {
-    let Some(reason) = analysis.reasons.iter_mut().find(|reason| reason.about == About::Operators) else {
-        return;
-    };
-    if reason.why.contains("ranges of the program stand in") {
-        analysis.operators.clear();
-        let listed = analysis.stage1.as_ref().is_some_and(|figures| !figures.operators.is_empty());
-        reason.why = match listed {
-            true => "the operators are those that the Stage 1 runner lists (section Stage 1)".to_owned(),
-            false => "no operators of a framework in the capture".to_owned(),
-        };
-    }
-}
-
 /// Options of `roofgap analyze` and the keys of a session that give the same.
 const KEYS: [(&str, &str); 3] = [
     ("--model NAME|config.json", "model=NAME, model.config=FILE"),
@@ -311,7 +315,7 @@ fn with_keys(why: &str) -> String {
 }
 
 /// Returns the name of the model in the configuration: `model.name`, else the last part of `model.target`; with its variant.
-fn model_name(config: &Config) -> Option<String> {
+pub fn model_name(config: &Config) -> Option<String> {
     let model = &config.model;
     let target = || {
         let name = Path::new(model.target.as_ref()?).file_name()?;
@@ -494,6 +498,19 @@ fn overheads(layout: &Layout) -> Vec<Overhead> {
         })
     };
     profiled.into_iter().flat_map(overheads).collect()
+}
+
+/// Adds the times of the stages in the run without a profiler.
+fn add_baseline(analysis: &mut Analysis, base: &Account) {
+    for (name, times) in stage_times(base) {
+        let stages = analysis.stages.iter_mut().filter(|stage| stage.name == name);
+        stages.for_each(|stage| stage.set_baseline(&times));
+    }
+    // The spread of a Stage 1 runner is that of runs of which the account has the mean.
+    for time in base.stage1.iter().flat_map(|figures| &figures.times) {
+        let stages = analysis.stages.iter_mut().filter(|stage| stage.name == time.name);
+        stages.filter_map(|stage| stage.baseline.as_mut()).for_each(|own| own.std_ns = Some(time.std_ns));
+    }
 }
 
 /// A stage with the ratio of its times and the confidence interval of that.

@@ -34,6 +34,8 @@ pub struct Environment {
     pub python: Option<Python>,
     /// Error from querying the Python of the program.
     pub no_python_because: Option<String>,
+    /// Name of the model, as the configuration has it.
+    pub model: Option<String>,
     /// Revision of the folder in which the program runs.
     pub workload_revision: Option<Revision>,
     /// Environment variables on the allow-list.

@@ -43,7 +43,7 @@ impl RunId {
     }
 
     /// Returns the second, as text that sorts, and the number of the run in it.
-    fn parts(&self) -> (&str, u32) {
+    pub(super) fn parts(&self) -> (&str, u32) {
         match self.0.rsplit_once('-').filter(|(second, _)| second.contains('-')) {
             Some((second, count)) => (second, count.parse().unwrap_or(1)),
             None => (&self.0, 1),

@@ -50,6 +50,8 @@ files! {
     nsys_export => "nsys/.run.tmp.sqlite";
     /// Prefix of the nsys summary files.
     nsys_summary => "nsys/summary";
+    /// Agreement of the two recordings of the timeline.
+    agreement => "agreement.json";
     /// Workload account under nsys.
     nsys_account => "nsys/workload.json";
     /// Folder of the native collector.

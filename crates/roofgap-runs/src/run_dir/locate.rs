@@ -9,14 +9,11 @@ use crate::run_dir::folder::list_runs;
 
 use super::layout::{Layout, nodes_in};
 
-/// Folder of the runs of the original system.
-pub const ORIGINAL_BASE: &str = "tmp/stage2";
+/// Folder of the runs when none is named.
+pub const DEFAULT_BASE: &str = "tmp/stage2";
 
-/// Returns the folder of the runs when none is named: that of the original system where it exists, else `roofgap-runs`.
-pub fn default_base() -> PathBuf {
-    let original = PathBuf::from(ORIGINAL_BASE);
-    if original.is_dir() { original } else { PathBuf::from("roofgap-runs") }
-}
+/// Default folder of earlier versions. Its runs are listed with those of the default one.
+const OLD_BASE: &str = "roofgap-runs";
 
 /// Error from finding a run.
 #[expect(missing_docs, reason = "the messages name the fields")]
@@ -67,10 +64,18 @@ impl RunRef {
 
 /// Lists all runs below `base`, oldest first, without links; none where the folder is missing.
 pub fn all(base: &Path) -> Result<Vec<RunRef>, LocateError> {
-    let runs = match list_runs(base) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-        runs => runs.map_err(|source| LocateError::List { base: base.to_owned(), source })?,
-    };
+    all_in(base, (base == Path::new(DEFAULT_BASE)).then_some(Path::new(OLD_BASE)))
+}
+
+fn all_in(base: &Path, old: Option<&Path>) -> Result<Vec<RunRef>, LocateError> {
+    let mut runs = Vec::new();
+    for folder in old.into_iter().chain([base]) {
+        match list_runs(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            own => runs.extend(own.map_err(|source| LocateError::List { base: folder.to_owned(), source })?),
+        }
+    }
+    runs.sort_by(|(a, _), (b, _)| a.parts().cmp(&b.parts()));
     // A link leads out of the folder of the runs.
     let own = runs.into_iter().filter(|(_, path)| !path.is_symlink());
     Ok(own.map(|(id, path)| RunRef { id: id.to_string(), path }).collect())
@@ -158,6 +163,16 @@ mod tests {
         assert!(matches!(resolve(base.path(), path.to_str().unwrap()), Err(LocateError::NotRun { .. })));
         std::fs::create_dir_all(base.path().join("job-7/nodes")).unwrap();
         assert_eq!(found("job-7"), "job-7");
+    }
+
+    #[test]
+    fn runs_in_the_old_default_folder_are_listed_by_their_time() {
+        let (base, old) = (base(), tempfile::tempdir().unwrap());
+        std::fs::create_dir(old.path().join("20260105-000000")).unwrap();
+        let listed = all_in(base.path(), Some(old.path())).unwrap();
+        let ids: Vec<&str> = listed.iter().map(|run| run.id.as_str()).collect();
+        assert_eq!(ids, ["20260101-000000", "20260101-000000-2", "20260105-000000", "20260203-101112"]);
+        assert_eq!(all_in(&base.path().join("none"), Some(old.path())).unwrap().len(), 1);
     }
 
     #[test]

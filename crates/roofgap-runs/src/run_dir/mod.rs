@@ -15,7 +15,7 @@ pub mod phases;
 pub mod record;
 
 pub use layout::Layout;
-pub use locate::{LocateError, ORIGINAL_BASE, RunRef, default_base, resolve};
+pub use locate::{DEFAULT_BASE, LocateError, RunRef, resolve};
 pub use phases::PhaseName;
 pub use record::{
     CommandRecord, OutputFile, PhaseRecord, PhaseStatus, RecordWriter, SessionRecord, SessionState,

@@ -165,6 +165,7 @@ phases! {
         file("nsys/*.qdstrm", "other").from(0, NSYS_REPORT, "the nsys report has its content"),
         recording("*.rgcap", "timeline (native)"),
         recording("*.rgcap.old", "timeline (native)"),
+        file("agreement.json", "agreement of two timelines"),
     ];
     /// Records the operators of the framework.
     Operators = "operators", Some(About::Operators), [

@@ -61,7 +61,7 @@ pub struct Global {
         value_name = "FORMAT"
     )]
     pub format: Format,
-    /// Folder that contains the runs (default: roofgap-runs, or tmp/stage2 where there is one)
+    /// Folder that contains the runs (default: tmp/stage2)
     #[arg(id = "runs_dir", long = "dir", global = true, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Print only the answer, warnings and errors
@@ -205,8 +205,8 @@ pub enum Command {
     #[cfg(all(feature = "embedded", target_os = "linux"))]
     #[command(hide = true)]
     SampleVitals {
-        /// File
-        file: PathBuf,
+        /// File; without it, only say whether they can be sampled
+        file: Option<PathBuf>,
         /// Also sample the activity of the GPUs; not while a profiler reads hardware counters
         #[arg(long)]
         activity: bool,

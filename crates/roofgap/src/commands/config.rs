@@ -5,11 +5,10 @@ use crate::args::{Config, Doctor};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_collect::command::CommandLine;
 use roofgap_collect::doctor::{Check, DoctorProps, Status, SystemFacts, checks};
 use roofgap_report::Screen;
 use roofgap_runs::config::{Group, Origin, compose, list};
-use roofgap_runs::run_dir::default_base;
+use roofgap_runs::run_dir::DEFAULT_BASE;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -52,9 +51,8 @@ const INDENT: usize = 28;
 
 /// Checks tools, versions, permissions and disk space.
 pub fn doctor(args: Doctor, printer: &Printer) -> Result<Exit, Error> {
-    let sampler = CommandLine::new(this_program()?).arg("sample-counters");
-    let sampler = cfg!(feature = "embedded").then_some(sampler);
-    let (python, folder) = (args.python, default_base());
+    let sampler = Some(this_program()?).filter(|_| cfg!(feature = "embedded"));
+    let (python, folder) = (args.python, DEFAULT_BASE.into());
     let props = DoctorProps { python, folder, sampler, ..DoctorProps::default() };
     let checks = checks(&SystemFacts::collect(&props), &props);
     answer(checks.as_slice(), checks_text, printer)

@@ -15,7 +15,7 @@ use roofgap_report::export::{save_folded, save_folded_idle};
 use roofgap_runs::open::{Exporter, Opened, Overrides, open_inputs};
 #[cfg(feature = "parquet")]
 use roofgap_runs::open::{run_facts, run_key};
-use roofgap_runs::run_dir::locate;
+use roofgap_runs::run_dir::{DEFAULT_BASE, resolve};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,7 @@ fn find(input: &Path) -> Result<PathBuf, Error> {
     if input.exists() {
         return Ok(input.to_owned());
     }
-    let run = locate::resolve(&locate::default_base(), &input.to_string_lossy());
+    let run = resolve(Path::new(DEFAULT_BASE), &input.to_string_lossy());
     run.map(|run| run.path)
         .map_err(|why| Error::new(format!("there is no file {}, and {why}", input.display())))
 }

@@ -25,7 +25,7 @@ use roofgap_inject::sampler;
 use roofgap_record::run::{NativeLibrary, ProfileProps};
 use roofgap_report::{Screen, json};
 use roofgap_runs::config::Composed;
-use roofgap_runs::run_dir::default_base;
+use roofgap_runs::run_dir::DEFAULT_BASE;
 use serde::Serialize;
 use std::path::PathBuf;
 #[cfg(all(feature = "embedded", target_os = "linux"))]
@@ -39,7 +39,7 @@ pub fn run(args: Args, printer: &Printer) -> Result<Exit, Error> {
     let command = args.command;
     check_format(&command, args.global.format)?;
     let set_dir = args.global.dir.as_deref();
-    let dir = &args.global.dir.clone().unwrap_or_else(default_base);
+    let dir = &args.global.dir.clone().unwrap_or_else(|| DEFAULT_BASE.into());
     // `watch` becomes the program, which has the signals of its parent.
     if !matches!(command, Command::Watch(_)) {
         signals::take_defaults()?;
@@ -62,8 +62,11 @@ pub fn run(args: Args, printer: &Printer) -> Result<Exit, Error> {
             })
         }
         #[cfg(all(feature = "embedded", target_os = "linux"))]
-        Command::SampleVitals { file, activity } => sample("vitals", printer, |is_over| {
-            sampler::vitals::run(&file, activity, is_over).map(|samples| format!("{samples} samples"))
+        Command::SampleVitals { file, activity } => sample("vitals", printer, |is_over| match &file {
+            Some(file) => {
+                sampler::vitals::run(file, activity, is_over).map(|samples| format!("{samples} samples"))
+            }
+            None => sampler::vitals::probe(),
         }),
         Command::Profile(args) => profile::run(args, set_dir, printer),
         Command::Demo(args) => open::demo(args, printer),

@@ -217,7 +217,7 @@ fn measure(
     plan.add_result(&counters.launches, &stage_of);
     let written = context.run_dir.write_json("ncu/plan.json", &plan);
     context.note_output(written);
-    split_by_stage(context, tool, &raw, &report, &stage_of, &plan);
+    split_by_stage(context, &raw, &report, &stage_of, &plan);
     note_coverage(context, &plan);
     Ok(())
 }
@@ -241,7 +241,7 @@ fn note_coverage(context: &mut PhaseContext<'_>, plan: &Plan) {
 }
 
 /// Returns the time of the program in an earlier phase.
-fn unwatched_time(context: &PhaseContext<'_>) -> Option<Duration> {
+pub(super) fn unwatched_time(context: &PhaseContext<'_>) -> Option<Duration> {
     let record = context.record.record();
     let mut phases = [PhaseName::Baseline, PhaseName::Timeline].into_iter();
     let wall_ns = phases.find_map(|name| record.phase(name)?.wall_ns);
@@ -441,69 +441,31 @@ fn stages_of_launches(
         .collect()
 }
 
-/// Writes the rows and the report of each stage to files of its own.
+/// Writes the rows of each stage to a file of their own, and gives the report the name of each: most of a report is the code of the
+/// kernels, so that one by stage would be as large as the whole.
 fn split_by_stage(
     context: &mut PhaseContext<'_>,
-    tool: &Ncu,
     raw: &Path,
     report: &Path,
     stage_of: &[Option<String>],
     plan: &Plan,
 ) {
-    for cover in &plan.stages {
-        let csv = context.layout.ncu_stage_raw(&cover.name);
-        let rows = match split(raw, &csv, stage_of, &cover.name) {
+    for StageCover { name, .. } in &plan.stages {
+        let csv = context.layout.ncu_stage_raw(name);
+        match split(raw, &csv, stage_of, name) {
             Ok(0) => continue,
-            Ok(rows) => rows,
+            Ok(_) => context.output(&csv),
             Err(error) => {
                 context.note(format!("cannot write {}: {error}", csv.display()));
                 continue;
             }
         };
-        context.output(&csv);
-        let own = context.layout.ncu_stage_report(&cover.name);
+        let own = context.layout.ncu_stage_report(name);
         let _ = std::fs::remove_file(&own);
-        let is_written = if rows == stage_of.len() {
-            // A link costs nothing, a copy 100 MB.
-            std::fs::hard_link(report, &own).is_ok()
-        } else {
-            export_stage(context, tool, report, cover, rows)
-        };
-        if is_written {
+        if std::fs::hard_link(report, &own).is_ok() {
             context.output(&own);
         }
     }
-}
-
-/// Lets ncu write the launches of one stage to a report of its own. Not every version of ncu can, and none says so: what counts is a
-/// report with that many launches.
-fn export_stage(
-    context: &mut PhaseContext<'_>,
-    tool: &Ncu,
-    report: &Path,
-    cover: &StageCover,
-    rows: usize,
-) -> bool {
-    if cover.ranges.is_empty() {
-        return false;
-    }
-    let to = context.layout.ncu_stage_report(&cover.name);
-    let line = ncu::export_ranges(tool, report, &cover.ranges, &to);
-    let command = PhaseCommand::new(line, context.layout.ncu(), "export-stage", Duration::from_secs(600));
-    let ran = context.run(&command);
-    let launches = roofgap_trace::read(std::slice::from_ref(&to)).map(|input| {
-        let sets = input.counters.iter();
-        sets.map(|set| set.launches.len()).sum::<usize>()
-    });
-    if ran.is_ok() && launches.is_ok_and(|launches| launches == rows) {
-        return true;
-    }
-    let _ = std::fs::remove_file(&to);
-    context.note(format!(
-        "this ncu cannot write the launches of {} to a report of their own; ncu/plan.ncu-rep has all stages",
-        cover.name
-    ));
-    false
 }
 
 /// Copies the header, the units and the rows of one stage. Returns the number of rows.

@@ -97,13 +97,8 @@ fn plan(
         ranges.clear();
         context.note("the steps of the engine have other names in each run, so ncu measures the planned kernels outside warm-up, in whichever step");
     }
-    let mut plan =
+    let plan =
         choose(&groups, &ranges, &limits(config, baseline, is_engine), policies(&config.profiling.ncu));
-    for cover in plan.stages.iter_mut().filter(|_| !is_engine) {
-        let own: Vec<usize> =
-            included.iter().copied().filter(|at| analyzed.stages.name(*at) == cover.name).collect();
-        cover.ranges = ranges_of(trace, &analyzed.stages, &own);
-    }
     context.run_dir.folder("ncu")?;
     let path = context.run_dir.write_json("ncu/plan.json", &plan)?;
     context.output(&path);

@@ -3,19 +3,20 @@
 //! A process of its own samples hardware counters while the native collector records the program.
 
 use super::completeness;
+use super::counters::unwatched_time;
 use super::sampler::Sampler;
 use super::{Phase, Ready, Results, without_profiler};
 use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
 use crate::run::tools::{NativeLibrary, Tools};
 use crate::stage1;
-use roofgap_analyze::Engine;
+use roofgap_analyze::{Agreement, Engine, Options, Profiler, StageSet, analyze};
 use roofgap_base::error::Error;
 use roofgap_base::file::hash_file;
 use roofgap_collect::child::{Outcome, probe};
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
-use roofgap_collect::tool::Nsys;
+use roofgap_collect::tool::{Nsys, ToolError};
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::{LayerRanges, Mode, Profiling, TimelineTool, WorkloadKind};
 use roofgap_runs::open::read_each;
@@ -63,29 +64,36 @@ impl Recorder {
     }
 }
 
-/// Lists the recorders in the order of attempts, with the reason where no tool is named. A serving engine ends its processes before nsys
-/// has all of their records; the native collector runs inside each of them, and in each rank of a job. It slows a program of one process
-/// less, too, and has the same kernels, calls and ranges; stacks stand in for the calls into system libraries that nsys records.
-fn order(config: &Config, is_usable: bool, engine: Option<&str>) -> ([Recorder; 2], Option<String>) {
-    const NSYS: [Recorder; 2] = [Recorder::Nsys, Recorder::Native];
-    const NATIVE: [Recorder; 2] = [Recorder::Native, Recorder::Nsys];
-    let cheaper =
-        "the native collector slows the program less than nsys (profiling.timeline=nsys records with nsys)";
+/// The recorders of a session.
+struct Order {
+    /// In the order of attempts.
+    recorders: [Recorder; 2],
+    /// True where the second one records, too, after the first has succeeded.
+    both: bool,
+    /// Reason, where no tool is named.
+    why: Option<String>,
+}
+
+/// Chooses the recorders. A serving engine ends its processes before nsys has all of their records; the native collector runs inside each
+/// of them, and in each rank of a job. In deep mode nsys records all other programs, for its report, and the native collector does, too,
+/// because it usually slows a program less.
+fn order(config: &Config, is_usable: bool, no_nsys: Option<&ToolError>, engine: Option<&str>) -> Order {
+    let nsys = |both, why| Order { recorders: [Recorder::Nsys, Recorder::Native], both, why };
+    let native = |why| Order { recorders: [Recorder::Native, Recorder::Nsys], both: false, why };
     match (config.profiling.timeline, config.run.mode, engine) {
-        (TimelineTool::Nsys, ..) => (NSYS, None),
-        (TimelineTool::Native, ..) | (_, Mode::Light, _) => (NATIVE, None),
-        (.., Some(engine)) => {
-            let why =
-                format!("{engine} runs in several processes, so the native collector is tried before nsys");
-            (NATIVE, Some(why))
-        }
-        // The runner of Stage 1 leaves a report of nsys.
-        _ if config.workload.kind == WorkloadKind::Hydra || !is_usable => (NSYS, None),
-        _ => match config.profiling.nsys.asks_for() {
-            Some(option) => {
-                (NSYS, Some(format!("nsys records the timeline because of profiling.nsys.{option}")))
+        (TimelineTool::Nsys, ..) => nsys(false, None),
+        (TimelineTool::Native, ..) | (_, Mode::Light, _) => native(None),
+        (.., Some(engine)) => native(Some(format!(
+            "{engine} runs in several processes, so the native collector is tried before nsys"
+        ))),
+        _ if config.workload.kind == WorkloadKind::Server => native(None),
+        _ if !is_usable => nsys(false, None),
+        _ => match (config.profiling.nsys.asks_for(), no_nsys) {
+            (Some(option), _) => {
+                nsys(false, Some(format!("nsys records the timeline because of profiling.nsys.{option}")))
             }
-            None => (NATIVE, Some(cheaper.to_owned())),
+            (None, None) => nsys(true, None),
+            (None, Some(why)) => native(Some(format!("the native collector alone records: {why}"))),
         },
     }
 }
@@ -115,7 +123,8 @@ impl Phase for TimelineRecording {
     fn commands(&self, Ready { program, tools }: &Ready) -> Result<PhaseDescription, Error> {
         let (config, layout) = (&program.config, &program.layout);
         let mut described = PhaseDescription::default();
-        let (recorders, why) = order(config, is_usable(tools), program.serving_engine());
+        let Order { recorders, both, why } =
+            order(config, is_usable(tools), tools.nsys.as_ref().err(), program.serving_engine());
         described.notes.extend(why);
         for recorder in recorders {
             match (recorder, &tools.nsys, &tools.native) {
@@ -124,7 +133,9 @@ impl Phase for TimelineRecording {
                     described.notes.extend(commands.left_out);
                     described.commands.extend([commands.record, commands.export]);
                     described.commands.extend(commands.stats.map(|(stats, _)| stats));
-                    break;
+                    if !both {
+                        break;
+                    }
                 }
                 (Recorder::Native, _, Ok(_)) => {
                     let beside =
@@ -146,20 +157,25 @@ impl Phase for TimelineRecording {
     }
 
     fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
-        found.timeline = Some(record(context, found.ready()?)?);
+        found.timeline = Some(record(context, found.ready()?, &found.stages)?);
         Ok(())
     }
 }
 
 /// Records with the first recorder that succeeds.
-fn record(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Timeline, AttemptError> {
+fn record(
+    context: &mut PhaseContext<'_>,
+    ready: &Ready,
+    stages: &StageSet,
+) -> Result<Timeline, AttemptError> {
     let Ready { program, tools } = ready;
     let mut failures: Vec<(Recorder, AttemptError)> = Vec::new();
     let mut attempted = false;
     // The processes of an engine or a launcher are apart from that of the command.
     let is_apart = |name: &String| Engine::named(name).is_none_or(|engine| !engine.in_process);
     let engine = program.engine().filter(is_apart);
-    let (recorders, why) = order(context.config, is_usable(tools), engine.as_deref());
+    let Order { recorders, both, why } =
+        order(context.config, is_usable(tools), tools.nsys.as_ref().err(), engine.as_deref());
     if let Some(why) = why {
         context.note(why);
     }
@@ -179,11 +195,54 @@ fn record(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Timeline, Att
             }
         };
         match attempt {
-            Ok(input) => return Ok(finish(context, tools, recorder, input, &failures)),
+            Ok(input) => {
+                let timeline = finish(context, tools, recorder, input, &failures);
+                return Ok(match &tools.native {
+                    Ok(library) if both && recorder == Recorder::Nsys => {
+                        record_again(context, library, program, stages, timeline)
+                    }
+                    _ => timeline,
+                });
+            }
             Err(error) => failures.push((recorder, error)),
         }
     }
     Err(no_recording(context.is_cancelled(), attempted, failures))
+}
+
+/// Records with the native collector what nsys has recorded, where the program is short, and notes how far the two agree. Returns the
+/// timeline of the one that slowed the program less.
+fn record_again(
+    context: &mut PhaseContext<'_>,
+    library: &NativeLibrary,
+    program: &Program,
+    stages: &StageSet,
+    nsys: Timeline,
+) -> Timeline {
+    let budget = context.config.run.counter_budget.0;
+    let native = match unwatched_time(context) {
+        Some(wall) if wall > budget => Err("the program runs longer than run.counter_budget".to_owned()),
+        _ => record_natively(context, library, program, true).map_err(|error| error.why),
+    };
+    let input = match native {
+        Ok(input) => input,
+        Err(why) => {
+            context.note(format!("nsys alone recorded the timeline: {why}"));
+            return nsys;
+        }
+    };
+    let options = Options { stages: stages.clone(), ..Options::default() };
+    let analysis = |input: &Input| analyze(&input.trace, &options).analysis;
+    let (of_nsys, of_native) = (analysis(&nsys.input), analysis(&input));
+    let agreement = Agreement::of([(Profiler::Native, &of_native), (Profiler::Nsys, &of_nsys)]);
+    let written = context.run_dir.write_json(context.layout.agreement(), &agreement);
+    context.note_output(written);
+    if agreement.profilers[0] == Profiler::Nsys {
+        return nsys;
+    }
+    context.tool(Recorder::Native.as_str());
+    context.note("the times are those of the native collector, which slowed the program less than nsys");
+    Timeline { tool: Recorder::Native, input, degraded: None }
 }
 
 /// Notes how the timeline was recorded.
@@ -545,26 +604,42 @@ mod tests {
     use super::*;
     use roofgap_runs::config::{ConfigProps, compose};
 
-    /// Composes a configuration and returns the first recorder on a machine with a GPU, with the reason.
-    fn first(overrides: &[&str], engine: Option<&str>) -> (Recorder, String) {
+    fn order_of(overrides: &[&str], no_nsys: Option<&ToolError>, engine: Option<&str>) -> Order {
         let overrides = overrides.iter().map(|word| (*word).to_owned()).collect();
         let config = compose(&ConfigProps { overrides, ..ConfigProps::default() }).unwrap().config;
-        let (recorders, why) = order(&config, true, engine);
+        order(&config, true, no_nsys, engine)
+    }
+
+    /// Returns the first recorder on a machine with a GPU and nsys, with the reason.
+    fn first(overrides: &[&str], engine: Option<&str>) -> (Recorder, String) {
+        let Order { recorders, both, why } = order_of(overrides, None, engine);
+        assert!(!both, "{overrides:?}");
         (recorders[0], why.unwrap_or_default())
     }
 
     #[test]
-    fn the_native_collector_comes_first_unless_nsys_is_asked_for() {
-        for mode in ["run.mode=deep", "run.mode=light"] {
-            for engine in [None, Some("vllm")] {
-                assert_eq!(first(&[mode], engine).0, Recorder::Native, "{mode} {engine:?}");
-                assert_eq!(first(&[mode, "profiling.timeline=nsys"], engine).0, Recorder::Nsys);
-            }
+    fn a_deep_session_is_recorded_by_nsys_and_the_native_collector() {
+        let deep = order_of(&["run.mode=deep"], None, None);
+        assert_eq!((deep.recorders[0], deep.both), (Recorder::Nsys, true));
+        for tool in ["nsys", "native"] {
+            let alone = order_of(&[&format!("profiling.timeline={tool}")], None, None);
+            assert_eq!((alone.recorders[0].as_str(), alone.both), (tool, false));
         }
-        assert!(first(&["run.mode=deep"], Some("vllm")).1.starts_with("vllm runs in several processes"));
-        assert!(first(&["run.mode=deep"], None).1.contains("profiling.timeline=nsys records with nsys"));
+        let missing = ToolError("nsys was not found".to_owned());
+        let without = order_of(&["run.mode=deep"], Some(&missing), None);
+        assert_eq!((without.recorders[0], without.both), (Recorder::Native, false));
+        assert!(without.why.unwrap().contains("nsys was not found"));
+        for native in [&["run.mode=light"][..], &["workload=server", "workload.program=[serve]"]] {
+            assert_eq!(first(native, None).0, Recorder::Native, "{native:?}");
+        }
+        let (recorder, why) = first(&["run.mode=deep"], Some("vllm"));
+        assert!(recorder == Recorder::Native && why.starts_with("vllm runs in several processes"), "{why}");
         let config = compose(&ConfigProps::default()).unwrap().config;
-        assert_eq!(order(&config, false, None).0[0], Recorder::Nsys, "without a GPU or the collector");
+        assert_eq!(
+            order(&config, false, None, None).recorders[0],
+            Recorder::Nsys,
+            "without a GPU or the collector"
+        );
     }
 
     #[test]
