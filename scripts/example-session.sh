@@ -30,13 +30,13 @@ python3 tests/manual/stage2_profile/check.py session "$run" --status "$status" -
 mkdir "$work/unpacked" "$work/$name"
 tar -C "$work/unpacked" -xzf "$work/shared.tar.gz"
 found=$(dirname "$(find "$work/unpacked" -name metrics.json | head -n 1)")
-for file in session.json stakeholder_summary.md report.md kernels.md operators.md ncu/plan.json; do
+for file in stakeholder_summary.md report.md kernels.md operators.md ncu/plan.json; do
     [ -s "$found/$file" ] || { echo "the bundle lacks $file" >&2; continue; }
     mkdir -p "$(dirname "$work/$name/$file")"
     cp "$found/$file" "$work/$name/$file"
 done
 # What is never packed, because it may hold what no rule knows: here all of it is known.
-for file in env.json config.yaml inputs.yaml agreement.json; do
+for file in session.json env.json config.yaml inputs.yaml agreement.json; do
     [ -s "$run/$file" ] && sed "s#$work#.#g; s#$HOME#~#g; s#$PWD#.#g" "$run/$file" >"$work/$name/$file"
 done
 cp "$found/metrics.json" "$work/$name/metrics.json"

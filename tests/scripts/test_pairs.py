@@ -19,12 +19,12 @@ SPEC = importlib.util.spec_from_file_location("check", ROOT / "tests/manual/pair
 check = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(check)
 
-SAVES = {"ns": 1, "pct": 50.0, "low_pct": 40.0, "high_pct": 60.0, "of": "loop", "how": "replayed"}
+SAVES = {"ns": 1, "pct": 50.0, "low_pct": 40.0, "high_pct": 60.0, "of": 10_000_000, "how": "replayed"}
 
 
-def analysis(*findings):
+def analysis(*findings, unit="step"):
     """An analysis with these findings: ids and what they save."""
-    stages = [{"name": "loop", "steady": {"unprofiled_ns": 9_900_000}}]
+    stages = [{"name": "loop", "steady": {"unprofiled_ns": 9_900_000, "unit": unit}}]
     return {"stages": stages, "findings": [{"id": name, "stage": "loop", "saves": saves} for name, saves in findings]}
 
 
@@ -45,7 +45,12 @@ class Pairs(unittest.TestCase):
             for wanted in case.findings:
                 self.assertTrue(fnmatch.filter(known, wanted), f"{name}: {wanted}")
 
-    def test_a_prediction_is_a_share_of_the_measured_time(self):
+    def test_a_saving_of_the_whole_trace_is_a_share_of_the_measured_time(self):
+        whole = analysis(("launch-bound", SAVES | {"of": 70_000_000}), unit="instance")
+        row = check.compare(self.cases["eager_small"], {"bad_ms": 10.0, "good_ms": 5.2}, whole, None)
+        self.assertEqual(row["predicted"], [5.0, 4.0, 6.0])
+
+    def test_a_prediction_is_the_time_of_a_step(self):
         row = self.row(("host-gaps", None), ("launch-bound", SAVES))
         self.assertEqual((row["predicted"], row["is_first"], row["step_ms"]), ([5.0, 4.0, 6.0], False, 9.9))
         self.assertAlmostEqual(row["error"], math.log(5.2 / 5.0))
@@ -88,7 +93,7 @@ class Pairs(unittest.TestCase):
 
     def test_a_binary_analyses_the_run_again(self):
         script = self.folder / "roofgap"
-        again, tried = analysis(("launch-bound", SAVES | {"pct": 45})), {"saves": SAVES | {"pct": 48}}
+        again, tried = analysis(("launch-bound", SAVES | {"pct": 47})), [{"stage": "loop", "step": {"after_ns": 5_200_000}}]
         script.write_text(
             '#!/bin/sh\n[ -f "$2/session.json" ] || exit 2\n'
             f"case \"$1 $3\" in\n'analyze --format') echo '{json.dumps(again)}' ;;\n"
@@ -98,7 +103,7 @@ class Pairs(unittest.TestCase):
         os.environ["ROOFGAP"] = str(script)
         status, table = self.write([])
         self.assertEqual(status, 0)
-        self.assertIn("| 5.50 | 4.00 to 6.00 | replayed | 5.20 |", table)
+        self.assertIn("| 5.30 | 4.00 to 6.00 | replayed | 5.20 |", table)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ use crate::communication::{self, Communication};
 use crate::counters::alone::MeasuredLaunches;
 use crate::counters::{self, Joined, Timeline};
 use crate::engines::EngineStep;
+use crate::execution::{Engine, Uncorrected, correct, unprofiled};
 use crate::findings::{LaunchGap, OtherWork, StageEvidence};
 use crate::gpu::{Dtype, GpuFacts, UserLimits, reword_analysis};
 use crate::knobs::{self, WorkloadFacts};
@@ -15,7 +16,6 @@ use crate::model::{Architecture, Tokens, WorkFacts};
 use crate::names::Naming;
 use crate::numbers::count;
 use crate::rates::add_rates;
-use crate::replay::{Replay, Uncorrected, correct, unprofiled};
 use crate::result::*;
 use crate::roof;
 use crate::shapes::ShapedKernels;
@@ -89,7 +89,9 @@ pub struct Analyzed {
 /// Analyses a trace.
 pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let mut case = Case::new(trace, options);
-    let (mut analysis, evidence) = timed(&case);
+    let has_calls = !trace.ops.is_empty() && !trace.calls.is_empty();
+    let engine = has_calls.then(|| Engine::new(trace, &case.index));
+    let (mut analysis, evidence) = timed(&case, engine.as_ref());
     let (gpu, model) = add_work(&mut analysis, &case);
     let (joined, alone) = add_counters(&mut analysis, &case, gpu.as_ref());
     mark_missing_work(&mut analysis, &case);
@@ -99,6 +101,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         evidence: &evidence,
         model: model.as_ref(),
         counters: &joined.measured,
+        engine: engine.as_ref(),
     };
     let mut list = findings::find(rules);
     if let Some(alone) = &alone {
@@ -109,6 +112,10 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         ));
     }
     analysis.findings = list;
+    analysis.execution = engine.as_ref().map(Engine::edges);
+    if let Some(engine) = &engine {
+        findings::add_next_limits(&mut analysis, engine);
+    }
     if let Some(workload) = &options.workload {
         knobs::attach(&mut analysis, workload, model.as_ref());
     }
@@ -235,7 +242,7 @@ impl<'a> Case<'a> {
 }
 
 /// Measures all that the times of a capture tell, with the evidence for findings by stage.
-fn timed(case: &Case<'_>) -> (Analysis, Vec<StageEvidence>) {
+fn timed(case: &Case<'_>, engine: Option<&Engine<'_>>) -> (Analysis, Vec<StageEvidence>) {
     let Case { trace, options, program, index, .. } = case;
     let limits = options.limits;
     let copies = CopyMeter::new(trace, limits);
@@ -291,7 +298,7 @@ fn timed(case: &Case<'_>) -> (Analysis, Vec<StageEvidence>) {
         ranges,
         communication: communication::table(trace, &recorded, limits),
         overhead: options.overhead.clone(),
-        engine: engine(case),
+        engine: engine_info(case),
         startup: program.map(account::startup).unwrap_or_default(),
         requests: program.and_then(|account| account.requests.clone()),
         copies,
@@ -306,7 +313,7 @@ fn timed(case: &Case<'_>) -> (Analysis, Vec<StageEvidence>) {
     add_own_cost(&mut analysis, index);
     add_stated(&mut analysis, &options.unprofiled);
     add_limits(&mut analysis);
-    add_corrected(&mut analysis, case);
+    add_corrected(&mut analysis, case, engine);
     (analysis, evidence)
 }
 
@@ -498,19 +505,20 @@ fn add_limits(analysis: &mut Analysis) {
     for stage in &mut analysis.stages {
         stage.limit = Some(verdict(stage).label);
         let row = overhead.iter().find(|row| row.stage == stage.name && row.ratio > 0.0);
+        let busy = stage.warm().busy_share().unwrap_or(0.0).min(1.0);
         if let (Some(steady), Some(row)) = (&mut stage.steady, row) {
-            steady.unprofiled_ns = Some((steady.time_ns as f64 / row.ratio).round() as Ns);
+            // A profiler that slows the CPU down does not slow the work of the GPU, which a step takes at least.
+            let without = (steady.time_ns as f64 / row.ratio).max(busy * steady.time_ns as f64);
+            steady.unprofiled_ns = Some(without.round() as Ns);
         }
         stage.share_with_warm();
     }
 }
 
 /// Adds the stages without the profiler that recorded them, or the reason why that is not known.
-fn add_corrected(analysis: &mut Analysis, case: &Case<'_>) {
+fn add_corrected(analysis: &mut Analysis, case: &Case<'_>, engine: Option<&Engine<'_>>) {
     let Case { trace, options, index, .. } = case;
-    if trace.ops.is_empty() || index.is_empty() {
-        return;
-    }
+    let Some(engine) = engine.filter(|_| !index.is_empty()) else { return };
     if !trace.profiler.is_empty() {
         let profiler = IntervalSet::of(trace.profiler.clone());
         for (at, stage) in analysis.stages.iter_mut().enumerate().take(index.len()) {
@@ -530,10 +538,9 @@ fn add_corrected(analysis: &mut Analysis, case: &Case<'_>) {
         let measured = case.meter(&copies, &members).stages(&mut Naming::of_trace(trace));
         measured.into_iter().map(|(stage, _)| stage).collect()
     };
-    let replay = Replay::new(trace, &index.launches().call_of_op);
     for (at, stage) in analysis.stages.iter_mut().enumerate() {
         let cost = overhead.iter().find(|row| row.stage == stage.name);
-        match correct(&replay, index, (at, stage), cost, measure) {
+        match correct(engine.graph(), index, (at, stage), cost, measure) {
             Ok(corrected) => stage.corrected = Some(corrected),
             Err(why) => {
                 let about = About::Other(format!("stages.{}.corrected", stage.name));
@@ -675,7 +682,7 @@ fn no_stages(case: &Case<'_>) -> String {
 }
 
 /// Describes the serving engine: by the names of its steps, else by the account of the program.
-fn engine(case: &Case<'_>) -> Option<EngineInfo> {
+fn engine_info(case: &Case<'_>) -> Option<EngineInfo> {
     let Case { trace, index, program, .. } = case;
     let stated = program.and_then(|account| account.engine.as_ref());
     let stated_name = stated.and_then(|engine| engine.name.as_deref());

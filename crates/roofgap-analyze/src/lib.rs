@@ -32,7 +32,7 @@
 //! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
 //! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side;
 //! - [`knobs`]: changes of a workload that carry out the action of a finding;
-//! - `replay`: the stages without the profiler that recorded them;
+//! - `execution`: the graph of what starts after what, replayed with changes, and without the profiler;
 //! - `roof`: the distance of kernels and stages to the roof;
 //! - `shapes`: FLOPs and bytes of kernels by the shapes of their operators ([`launches_of_window`]);
 //! - `checks`: consistency of the result ([`violations`]).
@@ -50,6 +50,7 @@ mod attribution;
 mod checks;
 mod communication;
 mod engines;
+mod execution;
 mod host;
 mod job;
 mod layers;
@@ -57,7 +58,6 @@ mod loops;
 mod names;
 mod ranks;
 mod rates;
-mod replay;
 mod result;
 mod roof;
 mod serving;
@@ -77,6 +77,7 @@ pub use attribution::{
 };
 pub use checks::violations;
 pub use engines::{ENGINES, Engine, EngineStep, Grammar, Scheduled, ServerGauges};
+pub use execution::{Edit, UnknownEdit, what_if};
 pub use host::{HostStack, host_stacks};
 pub use job::{RankRecord, join_ranks};
 pub use names::{Family, ShortNames, family, short_name};

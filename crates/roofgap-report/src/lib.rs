@@ -33,7 +33,7 @@ mod render {
     pub mod text;
 }
 
-pub use document::findings::{Derivation, DerivationRow, derivations};
+pub use document::findings::{Derivation, DerivationRow, derivations, prediction};
 pub use document::headline::{headline, main_stage};
 pub use document::serving::requests_text;
 pub use document::trial::tried_text;

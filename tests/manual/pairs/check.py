@@ -48,9 +48,18 @@ def analysis_of(folder, name):
     return found or (json.loads(metrics.read_text()) if metrics.exists() else None)
 
 
-def after(bad_ms, saves):
-    """Returns the time after a remedy with its lowest and highest; None where nothing is predicted."""
-    return saves and [bad_ms * (1 - saves[key] / 100) for key in ("pct", "high_pct", "low_pct")]
+def after(bad_ms, saves, is_step):
+    """Returns the time after a remedy with its lowest and highest, ms; None where nothing is predicted. A saving of the whole trace, or of a loop
+    that is not the step, is a share."""
+    is_step = is_step and bad_ms / 2 < saves["of"] / 1e6 < 2 * bad_ms if saves else False
+    now = saves and (saves["of"] / 1e6 if is_step else bad_ms)
+    return saves and [now * (1 - saves[key] / 100) for key in ("pct", "high_pct", "low_pct")]
+
+
+def tried_ms(answer):
+    """Returns the time after a change given by hand, ms."""
+    steps = [stage["step"] for stage in answer or [] if stage["step"]]
+    return steps[0]["after_ns"] / 1e6 if steps else None
 
 
 def compare(case, pair, analysis, tried):
@@ -60,9 +69,9 @@ def compare(case, pair, analysis, tried):
     is_about = lambda finding: any(fnmatch.fnmatch(finding["id"], wanted) for wanted in case.findings)
     about = next(filter(is_about, findings), None)
     saves = about and about.get("saves")
-    predicted = after(bad, saves)
     stage = next((stage for stage in analysis["stages"] if about and stage["name"] == about["stage"]), None)
     steady = stage and stage.get("steady")
+    predicted = after(bad, saves, bool(steady) and steady["unit"] == "step")
     row = {
         "bad_ms": bad,
         "good_ms": good,
@@ -72,12 +81,12 @@ def compare(case, pair, analysis, tried):
         "step_ms": steady and steady.get("unprofiled_ns") and steady["unprofiled_ns"] / 1e6,
         "predicted": predicted,
         "how": saves and saves["how"],
-        "tried": after(bad, tried and tried.get("saves")),
+        "tried": tried_ms(tried),
     }
     # Without a prediction the program is expected to stay as it is.
     expected = predicted or [bad] * 3
     row["error"] = abs(math.log(max(expected[0], 1e-6) / good))
-    row["points"] = 100 * abs(expected[0] - good) / bad
+    row["points"] = abs((saves["pct"] if saves else 0) - row["saved_pct"])
     row["is_covered"] = expected[1] <= good <= expected[2]
     return row
 
@@ -107,7 +116,7 @@ def table(cases, rows, without, pair):
         "",
         f"Programs with one planted cause, and the same programs without it, on one {pair['gpu']} with torch {pair['torch']}. Both ran in turn in one process,",
         f"not recorded: medians of {pair['repeats']} repeats, ms a step. The program with the cause was then profiled by the native collector. `step` is the unprofiled time",
-        "of a step by its session, `after` what the first finding about the cause predicts, with the interval. The prediction is a share of the measured time.",
+        "of a step by its session, `after` what the first finding about the cause predicts, with the interval, ms.",
         "`what-if` is the same for a change given by hand. A program without a prediction counts as predicted to stay as it is. `tests/manual/pairs` has the programs.",
         "",
         "| program | cause | bad | good | saved, % | step | first finding | after | interval | how | what-if |",
@@ -115,7 +124,7 @@ def table(cases, rows, without, pair):
     ]
     for name, row in rows.items():
         first = f"`{row['first']}`{'' if row['is_first'] else ' (another cause)'}" if row["first"] else MISSING
-        predicted, tried = (row[key] and row[key][0] for key in ("predicted", "tried"))
+        predicted, tried = row["predicted"] and row["predicted"][0], row["tried"]
         cells = [name, cases[name].cause, ms(row["bad_ms"]), ms(row["good_ms"]), f"{row['saved_pct']:.1f}", ms(row["step_ms"]), first]
         cells += [ms(predicted), between(row["predicted"]), row["how"] or MISSING, ms(tried)]
         lines.append(f"| {' | '.join(cells)} |")

@@ -796,13 +796,13 @@ fn paging(trace: &Trace, members: &[u32]) -> PagingUse {
 }
 
 fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {
-    let by_thread =
-        |spans: &[Span]| IntervalSet::by_thread(spans.iter().filter_map(|span| span.range_in(trace)));
-    let stage = by_thread(&spans.instances);
-    // The whole trace has no range, and is on all threads.
-    let unmarked = spans.instances.iter().filter(|span| span.range.is_none());
-    let anywhere = IntervalSet::of(unmarked.map(|span| (span.start, span.end)).collect());
-    let steps = by_thread(&spans.steps);
+    // A span without a range is on all threads.
+    let times = |spans: &[Span]| {
+        let unmarked = spans.iter().filter(|span| span.range.is_none()).map(|span| (span.start, span.end));
+        let by_thread = IntervalSet::by_thread(spans.iter().filter_map(|span| span.range_in(trace)));
+        (by_thread, IntervalSet::of(unmarked.collect()))
+    };
+    let (stage, steps) = (times(&spans.instances), times(&spans.steps));
     let calls = &trace.calls;
     let mut syncs = SyncUse::default();
     let mut names: FxHashMap<NameId, u64> = FxHashMap::default();
@@ -812,10 +812,11 @@ fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {
         if *class != CallClass::Sync {
             continue;
         }
-        let within = |lists: &FxHashMap<ThreadId, IntervalSet>| {
+        let within = |(lists, anywhere): &(FxHashMap<ThreadId, IntervalSet>, IntervalSet)| {
             lists.get(thread).is_some_and(|union| union.encloses(*start, *end))
+                || anywhere.encloses(*start, *end)
         };
-        if within(&stage) || anywhere.encloses(*start, *end) {
+        if within(&stage) {
             syncs.count += 1;
             syncs.ns += end - start;
             *names.entry(*name).or_default() += 1;

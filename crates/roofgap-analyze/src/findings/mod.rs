@@ -10,6 +10,7 @@ mod evidence;
 mod program;
 mod rule;
 mod rules;
+mod savings;
 mod spike;
 
 #[cfg(test)]
@@ -21,10 +22,11 @@ pub use rules::RULES;
 pub(crate) use spike::spikes;
 
 use crate::counters::Measured;
+use crate::execution::Engine;
 use crate::gpu::reword_analysis;
 use crate::model::Architecture;
 use crate::names::ShortNames;
-use crate::result::{Analysis, Confidence, Finding, Stage};
+use crate::result::{Analysis, Confidence, Finding, NextLimit, Stage, StageKind};
 use crate::roof::{Keeps, StageRoofs};
 use crate::verdict::{LEAST_GAP_PCT, StageLimit, is_too_little, verdict};
 use program::Program;
@@ -92,13 +94,16 @@ pub(crate) struct Inputs<'a> {
     pub model: Option<&'a Architecture>,
     /// Counters joined with the timeline.
     pub counters: &'a [Measured],
+    /// Replays of the stages; `None` without a timeline.
+    pub engine: Option<&'a Engine<'a>>,
 }
 
 /// Runs every rule about a single capture on every stage, and ranks the findings.
 pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
     let stages = inputs.analysis.stages.iter().map(Stage::warm).filter(|stage| stage.wall_ns > 0);
-    let findings = run(inputs, stages, |needs| needs != Needs::Job);
-    ranked(findings, &ShortNames::of(inputs.analysis))
+    let mut findings = run(inputs, stages, |needs| needs != Needs::Job);
+    savings::add(inputs, &mut findings);
+    ranked(findings, inputs.analysis)
 }
 
 /// Adds the findings about the ranks of a job to an analysis. `waited_ns` has the time that the rank of the analysis waited for
@@ -115,21 +120,42 @@ pub(crate) fn add_of_job(analysis: &mut Analysis, waited_ns: &FxHashMap<String, 
         }
     }
     rules::without_waits(&analysis.stages, waited, &mut analysis.findings);
-    let inputs = Inputs { analysis, evidence: &[], model: None, counters: &[] };
+    let inputs = Inputs { analysis, evidence: &[], model: None, counters: &[], engine: None };
     let stages = analysis.stages.iter().map(Stage::warm).filter(|stage| stage.elapsed_ns() > 0);
     let of_job = run(inputs, stages, |needs| needs == Needs::Job);
-    let short_names = ShortNames::of(analysis);
     let mut findings = std::mem::take(&mut analysis.findings);
     findings.extend(of_job);
-    analysis.findings = ranked(findings, &short_names);
+    analysis.findings = ranked(findings, analysis);
     reword_analysis(analysis);
 }
+
+/// Adds to each stage the step after its first finding, and after its first three together.
+pub(crate) fn add_next_limits(analysis: &mut Analysis, engine: &Engine<'_>) {
+    let Analysis { stages, findings, .. } = analysis;
+    for (at, stage) in stages.iter_mut().enumerate() {
+        let own = findings.iter().filter(|finding| finding.stage.as_ref() == Some(&stage.name));
+        let own = own.filter(|finding| finding.saves.is_some() && finding.part_of.is_none());
+        let edits: Vec<_> =
+            own.filter_map(|finding| savings::edit(finding, stage.warm()).ok()).take(TOGETHER).collect();
+        let mut counts = vec![1, edits.len()];
+        counts.dedup();
+        let counts = counts.into_iter().filter(|count| *count > 0 && *count <= edits.len());
+        let after = |count: usize| {
+            let step = engine.predict((at, stage), &edits[..count]).ok()?;
+            Some(NextLimit { edits: edits[..count].iter().map(ToString::to_string).collect(), step })
+        };
+        stage.next_limit = counts.filter_map(after).collect();
+    }
+}
+
+/// Findings of a stage whose changes are replayed together.
+const TOGETHER: usize = 3;
 
 /// Runs the rules that need only counters on measured launches without a timeline. The findings are about no stage.
 pub(crate) fn find_alone(inputs: Inputs<'_>, stage: &Stage) -> Vec<Finding> {
     let mut findings = run(inputs, std::iter::once(stage), |needs| needs == Needs::Counters);
     findings.iter_mut().for_each(|finding| finding.stage = None);
-    ranked(findings, &ShortNames::of(inputs.analysis))
+    ranked(findings, inputs.analysis)
 }
 
 /// Runs the rules whose data is there.
@@ -199,7 +225,15 @@ fn drop_small_gaps(stage: &Stage, list: &mut Vec<Finding>) {
 const SPECIFIC_SHARE: f64 = 0.8;
 
 /// Sorts findings by their likely saving, those that are part of another after the others, and profiler overhead last.
-fn ranked(mut findings: Vec<Finding>, short_names: &ShortNames) -> Vec<Finding> {
+fn ranked(mut findings: Vec<Finding>, analysis: &Analysis) -> Vec<Finding> {
+    let kind_of = |finding: &Finding| {
+        let stage = analysis.stages.iter().find(|stage| Some(&stage.name) == finding.stage.as_ref());
+        stage.map(|stage| stage.kind)
+    };
+    // The stage of a loop is what the program does after its start.
+    findings.retain(|finding| finding.id != rules::COLD_START || kind_of(finding) != Some(StageKind::Loop));
+    let short_names = &ShortNames::of(analysis);
+    let likely_ns = |finding: &Finding| likely_ns(finding, analysis);
     let position = |finding: &Finding| RULES.iter().position(|rule| rule.is_about(&finding.id));
     // Findings about single kernels have one cause where they are about the same kernel.
     let cause = |finding: &Finding| {
@@ -227,17 +261,29 @@ fn ranked(mut findings: Vec<Finding>, short_names: &ShortNames) -> Vec<Finding> 
     for (at, ((finding, leader), id)) in findings.iter_mut().zip(leaders).zip(ids).enumerate() {
         finding.part_of = (leader != at).then_some(id);
     }
-    // What the capture does not show comes first, and last a single pause, and the profiler overhead, which cannot be fixed in the program.
+    // What the capture does not show comes first, and last the start of a program that goes on, a single pause, and the profiler overhead,
+    // which cannot be fixed in the program.
     findings.sort_by_key(|finding| {
         let is = |id| finding.id == id;
         let is_pause = is(rules::STEP_TAIL) && finding.confidence == Confidence::Guessed;
-        (!is(rules::GRAPHS_WHOLE), is(rules::PROFILER_OVERHEAD), finding.part_of.is_some(), is_pause)
+        let is_start = is(rules::COLD_START) && kind_of(finding) == Some(StageKind::Whole);
+        (
+            !is(rules::GRAPHS_WHOLE),
+            is(rules::PROFILER_OVERHEAD),
+            finding.part_of.is_some(),
+            is_start,
+            is_pause,
+        )
     });
     findings
 }
 
-/// Returns the bound of a finding, weighted by how far such bounds are reached.
-fn likely_ns(finding: &Finding) -> f64 {
+/// Returns the predicted saving of a finding in its stage; without a prediction its bound, weighted by how far such bounds are reached.
+fn likely_ns(finding: &Finding, analysis: &Analysis) -> f64 {
+    if let Some(saves) = finding.saves {
+        let stage = analysis.stages.iter().find(|stage| Some(&stage.name) == finding.stage.as_ref());
+        return saves.pct / 100.0 * stage.map_or(0, |stage| stage.warm().elapsed_ns()) as f64;
+    }
     let reached = match finding.confidence {
         Confidence::Measured => 1.0,
         Confidence::Bounded => 0.6,

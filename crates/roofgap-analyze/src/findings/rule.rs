@@ -5,9 +5,10 @@ use super::evidence::StageEvidence;
 use super::program::Program;
 use super::rules::RULES;
 use crate::counters::Measured;
+use crate::execution::Edit;
 use crate::names::{Family, ShortNames, is_initialisation};
 use crate::numbers;
-use crate::result::{BoundTerm, Confidence, Finding, Stage};
+use crate::result::{BoundTerm, Confidence, Finding, Saving, Stage};
 use crate::roof::{Keeps, StageRoofs};
 use crate::sections;
 use crate::timeline::IdleCause;
@@ -51,8 +52,21 @@ pub struct Rule {
     pub(super) keeps: Keeps,
     /// Data without which it finds nothing.
     pub(super) needs: Needs,
+    /// Change that its action makes; `None` where a replay cannot make it.
+    pub(super) change: Option<Change>,
     /// Function that looks at a stage.
     pub(super) find: Find,
+}
+
+/// The change that the action of a finding makes.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Change {
+    /// The same for all findings.
+    Edit(Edit),
+    /// The kernel of the finding takes as much less time as its bound says.
+    Kernel,
+    /// The matrix products on the CUDA cores do.
+    Products,
 }
 
 /// The rows of a capture that a bound comes from.
@@ -133,6 +147,7 @@ impl Rule {
             cause,
             keeps: Keeps::Work,
             needs: Needs::Stage,
+            change: None,
             find,
         }
     }
@@ -153,9 +168,17 @@ impl Rule {
         Self { needs, ..self }
     }
 
+    pub(super) fn edit(self, edit: Edit) -> Self {
+        self.change(Change::Edit(edit))
+    }
+
+    pub(super) fn change(self, change: Change) -> Self {
+        Self { change: Some(change), ..self }
+    }
+
     /// Makes it a rule about kernels of any family, by their counters.
     pub(super) fn counted(self) -> Self {
-        self.needs(Needs::Counters).rows(Rows::Kernels(&[]))
+        self.needs(Needs::Counters).rows(Rows::Kernels(&[])).change(Change::Kernel)
     }
 
     /// Tells whether the rule makes findings of this id.
@@ -220,6 +243,14 @@ impl<'a> View<'a> {
     /// Returns a sum over the devices of the stage as a mean, in words.
     pub(super) fn time(&self, ns: i64) -> String {
         numbers::time(self.stage.each_device(ns))
+    }
+
+    /// Returns the predicted saving of a change of the stage, %; `None` where it cannot be predicted.
+    pub(super) fn predicted_pct(&self, edit: Edit) -> Option<f64> {
+        let stages = &self.inputs.analysis.stages;
+        let at = stages.iter().position(|stage| stage.name == self.stage.name)?;
+        let after = self.inputs.engine?.predict((at, self.stage), &[edit]).ok()?;
+        Some(Saving::from(&after).pct)
     }
 
     /// Begins a finding whose bound is the sum of these times of the stage.
@@ -301,8 +332,19 @@ impl FindingBuilder {
     }
 
     /// Returns the finding if its bound is large enough.
-    pub(super) fn finish(mut self, title: String, action: impl Into<String>) -> Option<Finding> {
-        if self.0.bound_pct < LEAST_PCT {
+    pub(super) fn finish(self, title: String, action: impl Into<String>) -> Option<Finding> {
+        let pct = self.0.bound_pct;
+        self.finish_with(pct, title, action)
+    }
+
+    /// Returns the finding if a saving is large enough, %.
+    pub(super) fn finish_with(
+        mut self,
+        pct: f64,
+        title: String,
+        action: impl Into<String>,
+    ) -> Option<Finding> {
+        if pct < LEAST_PCT {
             return None;
         }
         self.0.title = title;

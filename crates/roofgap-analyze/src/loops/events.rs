@@ -88,6 +88,11 @@ impl Events {
         events
     }
 
+    /// Tells whether the start of the program was recorded: it takes memory or loads code before it launches anything.
+    pub(super) fn has_start(&self) -> bool {
+        self.all.first().is_some_and(|first| first.taken > 0)
+    }
+
     fn push(&mut self, event: Event, (token, coarse): (u32, u32)) {
         self.all.push(event);
         self.tokens.push(token);

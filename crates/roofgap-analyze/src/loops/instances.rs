@@ -320,8 +320,11 @@ impl Measured {
                 && 2.0 * inner.cover > self.cover
                 && usual.min(often) >= FEW
         };
-        2.0 * self.grows < 1.0
-            && 2.0 * self.computes > 1.0
-            && (self.is_tied() || tree.iter().any(|inner| repeats(&inner)))
+        self.is_steady() && (self.is_tied() || tree.iter().any(|inner| repeats(&inner)))
+    }
+
+    /// Tells whether most instances compute, and keep no memory and load no code.
+    pub(super) fn is_steady(&self) -> bool {
+        2.0 * self.grows < 1.0 && 2.0 * self.computes > 1.0
     }
 }

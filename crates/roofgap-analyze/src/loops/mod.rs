@@ -84,9 +84,18 @@ pub fn find(trace: &Trace, call_of_op: &[u32]) -> (Vec<Loop>, Option<usize>) {
         }
     }
     tree.sort_by_key(|one| Reverse(one.length));
-    let steps: Vec<bool> = tree.iter().map(|one| one.is_step(&tree)).collect();
-    let main = (0..tree.len()).filter(|at| steps[*at] && tree[*at].is_most());
-    let main = main.max_by_key(|at| (tree[*at].tenths(), tree[*at].length));
+    let mut steps: Vec<bool> = tree.iter().map(|one| one.is_step(&tree)).collect();
+    let most = |at: &usize| (tree[*at].tenths(), tree[*at].length);
+    let mut main = (0..tree.len()).filter(|at| steps[*at] && tree[*at].is_most()).max_by_key(most);
+    // Of a program that was recorded from its start, what repeats until its end is no layer of a pass, whose result is read.
+    if main.is_none() && events.has_start() {
+        let last = |one: &Measured| one.instances.last().map_or(0, |last| last.end);
+        let ends = |one: &Measured| events.all.iter().skip(last(one)).all(|event| event.is_wait);
+        let ending =
+            (0..tree.len()).filter(|at| tree[*at].is_steady() && tree[*at].is_most() && ends(&tree[*at]));
+        main = ending.max_by_key(most);
+        main.into_iter().for_each(|at| steps[at] = true);
+    }
     let span = |range: &Range<usize>| Span {
         start: events.all[range.start].start,
         end: events

@@ -159,6 +159,18 @@ pub fn attention_phase(name: &str) -> Option<StageKind> {
     if is("decode attention") { Some(StageKind::Decode) } else { context() }
 }
 
+/// Names under which libraries run matrix products on the CUDA cores.
+const CUDA_CORE_NAMES: [&str; 5] = ["sgemm", "dgemm", "simt", "ffma", "cgemm"];
+/// The same names where tensor cores do the work after all (TF32).
+const TENSOR_NAMES: [&str; 3] = ["tensorop", "tf32", "s1688"];
+
+/// Tells whether a kernel is a matrix product on the CUDA cores, by its name.
+pub fn on_cuda_cores(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    CUDA_CORE_NAMES.iter().any(|part| name.contains(part))
+        && !TENSOR_NAMES.iter().any(|part| name.contains(part))
+}
+
 /// Tells whether a kernel is part of a library whose source code is not public, so that its users cannot change it.
 pub fn is_closed_source(kernel: &str) -> bool {
     first("closed source", &kernel.to_ascii_lowercase()).is_some()

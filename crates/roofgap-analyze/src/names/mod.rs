@@ -3,7 +3,9 @@
 mod family;
 mod short;
 
-pub use family::{Family, attention_phase, family, is_closed_source, is_expert, is_initialisation};
+pub use family::{
+    Family, attention_phase, family, is_closed_source, is_expert, is_initialisation, on_cuda_cores,
+};
 pub use short::{Parts, ShortNames, distinct_short_names, short_name};
 
 use roofgap_trace::frames::MODULE;

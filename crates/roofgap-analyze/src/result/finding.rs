@@ -20,6 +20,12 @@ results! {
         pub bound_ns: i64,
         /// Upper bound on the saving, % of the stage's time, without the cost of its profiler where that is known.
         pub bound_pct: f64,
+        /// Predicted saving; null where it cannot be predicted.
+        #[serde(default)]
+        pub saves: Option<Saving>,
+        /// Reason why there is no prediction.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub unpredicted: Option<String>,
         /// Terms of the bound, whose sum it is.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub terms: Vec<BoundTerm>,
@@ -152,5 +158,111 @@ impl Knob {
     pub fn spoken(&self) -> String {
         let changes: Vec<String> = self.changes.iter().map(KnobChange::to_string).collect();
         changes.join(", ")
+    }
+}
+
+results! {
+    /// The time of a step with changes, replayed.
+    pub struct Prediction {
+        /// Time before, ns.
+        pub now_ns: i64,
+        /// Time after, ns.
+        pub after_ns: i64,
+        /// Lower end of its interval, ns.
+        pub low_ns: i64,
+        /// Upper end of its interval, ns.
+        pub high_ns: i64,
+        /// The times are those without the profiler.
+        pub unprofiled: bool,
+        /// Origin of the prediction.
+        pub how: SavingBasis,
+        /// Side that sets the pace then.
+        pub limit: Binding,
+        /// Changes that find nothing to change.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub unused: Vec<String>,
+    }
+
+    /// The step of a stage with changes.
+    pub struct NextLimit {
+        /// Changes, all of them together.
+        pub edits: Vec<String>,
+        /// Step with them.
+        pub step: Prediction,
+    }
+
+    /// Changes of a stage together, and its step with them.
+    pub struct WhatIf {
+        /// Stage.
+        pub stage: String,
+        /// Changes.
+        pub edits: Vec<String>,
+        /// Step with them; null where it cannot be predicted.
+        pub step: Option<Prediction>,
+        /// Reason why it cannot be predicted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub why: Option<String>,
+    }
+
+    /// Predicted saving of a finding: the stage, replayed with its change.
+    #[derive(Copy)]
+    pub struct Saving {
+        /// Time saved in a step, ns.
+        pub ns: i64,
+        /// The same, % of a step.
+        pub pct: f64,
+        /// Lower end of its interval, %.
+        pub low_pct: f64,
+        /// Upper end of its interval, %.
+        pub high_pct: f64,
+        /// Time of a step now, ns: without the profiler, where that is known.
+        pub of: i64,
+        /// Origin of the prediction.
+        pub how: SavingBasis,
+    }
+
+    /// Edges of the graph of a capture that are not the order of a thread or a stream.
+    #[derive(Copy, Eq, Default)]
+    pub struct EdgeCounts {
+        /// Edges that the tool recorded.
+        pub recorded: u64,
+        /// Edges that follow from the times.
+        pub inferred: u64,
+    }
+}
+
+words! {
+    /// The origin of a prediction.
+    pub enum SavingBasis {
+        /// Replayed; the tool recorded what waits for what.
+        Replayed = "replayed",
+        /// Replayed; what waits for what follows from the times.
+        ReplayedInferred = "replayed-inferred",
+        /// The time of a kernel that nobody has run is a model.
+        Modelled = "modelled",
+    }
+}
+
+words! {
+    /// The side that sets the pace of a step.
+    pub enum Binding {
+        /// The CPU.
+        Cpu = "cpu",
+        /// The GPU.
+        Gpu = "gpu",
+    }
+}
+
+impl From<&Prediction> for Saving {
+    fn from(after: &Prediction) -> Self {
+        let pct = |ns: i64| 100.0 * (after.now_ns - ns) as f64 / after.now_ns.max(1) as f64;
+        Self {
+            ns: after.now_ns - after.after_ns,
+            pct: pct(after.after_ns),
+            low_pct: pct(after.high_ns),
+            high_pct: pct(after.low_ns),
+            of: after.now_ns,
+            how: after.how,
+        }
     }
 }

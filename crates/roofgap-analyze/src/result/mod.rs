@@ -104,6 +104,9 @@ results! {
         pub ncu_rules: Vec<NcuRule>,
         /// Findings: one for each cause of a stage, by what it is likely to save; then those that are part of another.
         pub findings: Vec<Finding>,
+        /// Edges of the graph that predictions are replayed on; null without calls.
+        #[serde(default)]
+        pub execution: Option<EdgeCounts>,
         /// Profiler overhead.
         pub overhead: Vec<Overhead>,
         /// The other recording of the program; left out where there is one recording.

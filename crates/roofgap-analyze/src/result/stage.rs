@@ -1,6 +1,6 @@
 //! The numbers of one stage, and the work of the CPU in its idle time.
 
-use super::{CopyRow, GraphRow, Kernel, Profiler, RoofDistance, StageCoverage, StageVitals};
+use super::{CopyRow, GraphRow, Kernel, NextLimit, Profiler, RoofDistance, StageCoverage, StageVitals};
 use crate::verdict::StageLimit;
 
 words! {
@@ -369,6 +369,9 @@ results! {
         /// The stage without its profiler; left out where its cost is not known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub corrected: Option<Corrected>,
+        /// Step after the change of its first finding, and after those of its first three together; empty where neither can be predicted.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub next_limit: Vec<NextLimit>,
         /// Its times in the run without a profiler; left out where the program wrote none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub baseline: Option<BaselineTimes>,

@@ -10,7 +10,8 @@ mod steps;
 pub use cold::find as find_cold;
 pub use cold_calls::kind_of_call;
 pub use idle::{
-    Activity, HostGap, HostWork, IdleCause, IdlePart, IdleParts, LAUNCH_LATENCY_NS, LaunchGaps, idle_parts,
+    Activity, HostGap, HostWork, IdleCause, IdlePart, IdleParts, LAUNCH_LATENCY_NS, LONG_WORK_NS, LaunchGaps,
+    idle_parts,
 };
 pub use interval::{CoveredTime, Extent, IntervalSet};
 pub use stages::StageMeter;

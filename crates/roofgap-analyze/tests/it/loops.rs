@@ -1,5 +1,6 @@
 //! Loops that are found without names, against the steps that captures name.
 
+use crate::programs::{Program, US};
 use roofgap_analyze::{Options, StageIndex, StageKind, analyze};
 use roofgap_base::stats::median;
 use roofgap_trace::{Call, CallClass, GpuOp, Trace};
@@ -53,6 +54,32 @@ fn a_loop_without_names_is_that_of_the_names() {
         let (named, found) = (period(&named), period(&found));
         assert!((named - found).abs() * 50 <= named, "{file}: {named} {found}");
     }
+}
+
+/// Equal steps in which nothing waits look like layers of a pass; a program that was recorded from its start ends with its loop.
+#[test]
+fn a_loop_ends_a_program_that_was_recorded_from_its_start() {
+    let stage = |from_start: bool, read: bool| {
+        let mut program = Program::on(1);
+        if from_start {
+            program.call("cudaMalloc", 200 * US);
+        }
+        program.kernel("fill", 0, 5 * US);
+        for _ in 0..40 {
+            ["a", "b", "c"].iter().for_each(|name| drop(program.kernel(name, 0, 50 * US)));
+        }
+        if read {
+            program.kernel("head", 0, 20 * US);
+            program.copy("[CUDA memcpy Device-to-Host]", 2 * US);
+        }
+        program.wait();
+        let stage = program.analysis().stages.remove(0);
+        (stage.kind, stage.steps.map_or(0, |steps| steps.count))
+    };
+    let (kind, steps) = stage(true, false);
+    assert!(kind == StageKind::Loop && (39..=40).contains(&steps), "{kind:?} {steps}");
+    assert_eq!(stage(false, false).0, StageKind::Whole);
+    assert_eq!(stage(true, true).0, StageKind::Whole, "a pass whose result is read");
 }
 
 /// Layers repeat inside of one pass too, but the host takes no part in them.

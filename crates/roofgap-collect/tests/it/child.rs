@@ -35,7 +35,8 @@ impl Stand {
     }
 
     fn bash(&self, script: &str) -> CommandLine {
-        CommandLine::new("bash").args(["-c", script]).cwd(self.path())
+        // A shell that started the tests in the background ignores signals, and so would what they start.
+        CommandLine::new("env").args(["--default-signal=HUP,INT,QUIT", "bash", "-c", script]).cwd(self.path())
     }
 
     fn child<'a>(&self, command: &'a CommandLine) -> ChildSpec<'a> {

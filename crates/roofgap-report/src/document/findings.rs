@@ -5,7 +5,8 @@ use super::{Block, Document, Form, Item, Section, joined, joined_any, maybe};
 use crate::Bundle;
 use roofgap_analyze::findings::{Rows, explain, to_act_on};
 use roofgap_analyze::{
-    About, Analysis, Finding, IdleCause, Kernel, Knob, ShortNames, Stage, StageLimit, idle_parts, verdict,
+    About, Analysis, Finding, IdleCause, Kernel, Knob, Prediction, SavingBasis, ShortNames, Stage,
+    StageLimit, SteadyUnit, idle_parts, verdict,
 };
 use roofgap_base::numbers::{NONE, count, si, significant, time};
 use roofgap_base::text::cut;
@@ -14,11 +15,31 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// Note on several findings.
-pub const SAVINGS_OVERLAP: &str =
-    "Each saving is an upper bound for that finding alone; savings overlap and do not add up.";
+pub const SAVINGS_OVERLAP: &str = "Each saving is that of one finding alone, replayed or an upper bound; savings overlap and do not add up.";
 
-/// States the upper bound on the time a finding saves.
+/// States the time of a step now and with changes, and its interval.
+pub fn prediction(step: &Prediction) -> String {
+    let [now, after, low, high] = [step.now_ns, step.after_ns, step.low_ns, step.high_ns].map(time);
+    let how = match (step.unprofiled, step.how) {
+        (true, _) => "without the profiler",
+        (false, SavingBasis::Modelled) => "modelled",
+        (false, _) => "under the profiler",
+    };
+    format!("{now} -> {after} ({low} to {high}), {how}")
+}
+
+/// States the predicted saving of a finding; without a prediction, its upper bound.
 pub fn saving(analysis: &Analysis, finding: &Finding) -> String {
+    if let Some(saves) = finding.saves {
+        let after = |pct: f64| time((saves.of as f64 * (1.0 - pct / 100.0)).round() as i64);
+        let unit = match stage_of(analysis, finding).and_then(|stage| stage.warm().steady.as_ref()) {
+            Some(steady) if steady.unit == SteadyUnit::Step => " a step",
+            _ => "",
+        };
+        let (now, stage) = (time(saves.of), spoken_stage(analysis, finding));
+        let [likely, low, high] = [saves.pct, saves.high_pct, saves.low_pct].map(after);
+        return format!("{stage}: {now} -> {likely}{unit} ({low} to {high})");
+    }
     let devices = stage_of(analysis, finding).map(|stage| stage.devices_per_instance);
     let mean =
         maybe(devices.filter(|number| *number > 1.0), |number| format!(", the mean of {number:.0} GPUs"));
@@ -31,7 +52,8 @@ pub fn saving(analysis: &Analysis, finding: &Finding) -> String {
 /// States the id of a finding, for `roofgap explain` and `roofgap try`, the upper bound on the time it saves, and its confidence. The id
 /// comes first, where no narrow terminal cuts it.
 pub fn saving_with_id(analysis: &Analysis, finding: &Finding) -> String {
-    format!("[{}] {}, {}", finding.id, saving(analysis, finding), finding.confidence.as_str())
+    let how = finding.saves.map_or(finding.confidence.as_str(), |saves| saves.how.as_str());
+    format!("[{}] {}, {how}", finding.id, saving(analysis, finding))
 }
 
 /// Lists all findings in the order of every report: those to act on, with the same in other stages, then these and what is part of

@@ -136,7 +136,8 @@ impl Document<'_> {
         let stage = stage_of(analysis, first);
         let times = stage.and_then(|stage| Some((stage, headline::factor(analysis, stage, first)?)));
         let times = maybe(times, |(stage, times)| {
-            format!("; {} could be up to {} times as fast", stage.spoken(), significant(times))
+            let most = if first.saves.is_some() { "" } else { "up to " };
+            format!("; {} could be {most}{} times as fast", stage.spoken(), significant(times))
         });
         let saving = capitalized(&saving(analysis, first));
         let gain = format!("{saving}{times}. Only a measurement shows what it really gives.");

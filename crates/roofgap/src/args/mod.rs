@@ -15,6 +15,7 @@ pub use record::{
 pub use runs::{Mcp, OneRun, Runs, Serve};
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use roofgap_analyze::Edit;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -79,7 +80,7 @@ pub struct Global {
 const TASKS: [(&str, &[&str]); 4] = [
     ("Record", &["profile", "watch", "capture", "load"]),
     ("Read", &["analyze", "open", "demo", "explain", "compare", "export"]),
-    ("Improve", &["try"]),
+    ("Improve", &["what-if", "try"]),
     ("Manage", &["runs", "doctor", "config"]),
 ];
 
@@ -174,6 +175,17 @@ pub enum Command {
         /// Captures or a run whose finding to derive
         #[arg(value_name = "CAPTURE")]
         inputs: Vec<PathBuf>,
+    },
+    /// Predict the time of a step with changes, by replaying a capture
+    ///
+    /// Changes: graph, no-wait, host=FACTOR, no-other-work, kernel:NAME=SPEEDUPx, overlap-copies, no-allocations, fuse,
+    /// fuse-attention. Several are made together.
+    WhatIf {
+        /// Capture or run
+        input: PathBuf,
+        /// Changes, such as graph or kernel:gemm=2x
+        #[arg(required = true, value_name = "CHANGE")]
+        edits: Vec<Edit>,
     },
     /// Print the manual page of a command; without one, the main page
     #[command(hide = true)]

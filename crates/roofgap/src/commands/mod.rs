@@ -13,6 +13,7 @@ mod runs;
 mod servers;
 mod signals;
 mod try_finding;
+mod what_if;
 
 use crate::args::{Args, Command, Format};
 use crate::printer::Printer;
@@ -89,6 +90,7 @@ pub fn run(args: Args, printer: &Printer) -> Result<Exit, Error> {
         #[cfg(feature = "manual")]
         Command::Completions { shell } => meta::completions(&shell, printer),
         Command::Explain { finding, inputs } => explain::run(finding.as_deref(), &inputs, printer),
+        Command::WhatIf { input, edits } => what_if::run(input, &edits, printer),
         #[cfg(feature = "manual")]
         Command::Man { command } => meta::man(&command, printer),
         #[cfg(not(feature = "manual"))]

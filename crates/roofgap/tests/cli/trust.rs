@@ -67,7 +67,9 @@ impl Bench {
     }
 
     fn begin(&self, args: &[&str]) -> Child {
-        self.command(ROOFGAP)
+        // A shell that started the tests in the background ignores signals, and so would what it starts.
+        self.command("env")
+            .args(["--default-signal=HUP,INT,QUIT", ROOFGAP])
             .args(self.profile(args))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

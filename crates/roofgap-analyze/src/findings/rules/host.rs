@@ -10,6 +10,9 @@ use crate::result::{Confidence, Finding, HostFunction, HostKind, StageKind};
 use crate::verdict::LEAST_GAP_PCT;
 use roofgap_trace::NOT_RUNNING;
 
+/// Id of the rule about what a program does once.
+pub const COLD_START: &str = "cold-start";
+
 /// A stage whose GPU has nothing to do before the first and after the last operation of its instances for much of its time.
 pub fn outside(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;

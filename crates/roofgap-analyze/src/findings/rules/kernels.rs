@@ -6,7 +6,7 @@ use crate::counters::{Bound, Measured};
 use crate::findings::evidence::{ChainUse, ShapeUse};
 use crate::findings::rule::{View, fill, percent};
 use crate::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
-use crate::names::{Family, is_initialisation};
+use crate::names::{Family, is_initialisation, on_cuda_cores};
 use crate::numbers::{count, counted, time};
 use crate::result::{Confidence, CounterRow, Finding, Kernel, NcuRule, Stage};
 use crate::timeline::Grouped;
@@ -269,16 +269,6 @@ pub fn unfused_attention(view: &View<'_>) -> Option<Finding> {
     saved_by_fusion(view, &chains, title, action)
 }
 
-/// Families that a compiler can fold into one another.
-pub const LIGHT: [Family; 6] = [
-    Family::Elementwise,
-    Family::CopyLayout,
-    Family::Reduction,
-    Family::Norm,
-    Family::Softmax,
-    Family::Quantization,
-];
-
 fn used(chains: ChainUse) -> Option<ChainUse> {
     (chains.count > 0).then_some(chains)
 }
@@ -300,17 +290,6 @@ fn saved_by_fusion(view: &View<'_>, chains: &ChainUse, title: String, action: St
 
 /// Share of kernel time, in %, from which on a stage is made of matrix products.
 const GEMM_HEAVY_PCT: f64 = 30.0;
-
-/// Names under which libraries run matrix products on the CUDA cores.
-const CUDA_CORE_NAMES: [&str; 5] = ["sgemm", "dgemm", "simt", "ffma", "cgemm"];
-/// The same names where tensor cores do the work after all (TF32).
-const TENSOR_NAMES: [&str; 3] = ["tensorop", "tf32", "s1688"];
-
-fn on_cuda_cores(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    CUDA_CORE_NAMES.iter().any(|part| name.contains(part))
-        && !TENSOR_NAMES.iter().any(|part| name.contains(part))
-}
 
 /// Tells whether a kernel is attention in fp32, by the number format in its name.
 fn is_fp32_attention(kernel: &Kernel) -> bool {

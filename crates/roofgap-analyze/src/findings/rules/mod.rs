@@ -14,10 +14,11 @@ mod waits;
 mod words;
 
 pub use devices::{communication_roof_ns, without_waits};
-pub use host::fix_of_kind;
+pub use host::{COLD_START, fix_of_kind};
 pub use steps::{GRAPHS_WHOLE, PROFILER_OVERHEAD, STEP_TAIL};
 
-use super::rule::{Cause, Find, Needs, Rows, Rule, View};
+use super::rule::{Cause, Change, Find, Needs, Rows, Rule, View};
+use crate::execution::{Edit, LIGHT};
 use crate::names::Family;
 use crate::result::{Confidence, Finding};
 use crate::roof::Keeps;
@@ -28,24 +29,36 @@ use std::sync::LazyLock;
 pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     vec![
         one(GRAPHS_WHOLE, Cause::Recording, steps::whole_graphs).confidence(Confidence::Guessed),
-        one("graphs-not-used", Cause::Launches, serving::eager_batches).rows(Rows::Steps),
+        one("graphs-not-used", Cause::Launches, serving::eager_batches).rows(Rows::Steps).edit(Edit::Graph),
         one("experts-one-by-one", Cause::Launches, launch::one_by_one)
             .rows(Rows::Gaps(IdleCause::Launch))
             .confidence(Confidence::Bounded),
-        one("launch-bound", Cause::Launches, launch::launch_bound).rows(Rows::Gaps(IdleCause::Launch)),
-        one("host-gaps", Cause::Host, host::other_work).rows(Rows::Gaps(IdleCause::Launch)),
-        one("data-loading", Cause::Data, host::waits_for_data).rows(Rows::Gaps(IdleCause::Launch)),
-        one("sync-in-step", Cause::Waits, waits::synchronisation).rows(Rows::Gaps(IdleCause::Sync)),
-        one("allocations", Cause::Waits, waits::allocations).rows(Rows::Gaps(IdleCause::Launch)),
+        one("launch-bound", Cause::Launches, launch::launch_bound)
+            .rows(Rows::Gaps(IdleCause::Launch))
+            .edit(Edit::Graph),
+        one("host-gaps", Cause::Host, host::other_work)
+            .rows(Rows::Gaps(IdleCause::Launch))
+            .edit(Edit::NoOtherWork),
+        one("data-loading", Cause::Data, host::waits_for_data)
+            .rows(Rows::Gaps(IdleCause::Launch))
+            .edit(Edit::NoOtherWork),
+        one("sync-in-step", Cause::Waits, waits::synchronisation)
+            .rows(Rows::Gaps(IdleCause::Sync))
+            .edit(Edit::NoWait),
+        one("allocations", Cause::Waits, waits::allocations)
+            .rows(Rows::Gaps(IdleCause::Launch))
+            .edit(Edit::NoAllocations),
         one("managed-memory", Cause::Copies, waits::managed_memory).rows(Rows::Gaps(IdleCause::Other)),
-        one("host-copies", Cause::Copies, waits::host_copies).rows(Rows::Gaps(IdleCause::Copy)),
+        one("host-copies", Cause::Copies, waits::host_copies)
+            .rows(Rows::Gaps(IdleCause::Copy))
+            .edit(Edit::OverlapCopies),
         one("memsets", Cause::Copies, waits::memsets),
         one("late-start", Cause::Waits, waits::late_start)
             .rows(Rows::Gaps(IdleCause::Other))
             .confidence(Confidence::Guessed),
         each("idle-*", Cause::Launches, host::idle_by_kind),
-        one("cold-start", Cause::Steps, host::cold),
-        one("host-outside", Cause::Host, host::outside),
+        one(COLD_START, Cause::Steps, host::cold),
+        one("host-outside", Cause::Host, host::outside).edit(Edit::EarlyStart),
         each("rank-straggler", Cause::Communication, devices::late_ranks).needs(Needs::Job),
         each("expert-imbalance", Cause::Communication, devices::uneven_experts).needs(Needs::Job),
         one(devices::EXPOSED, Cause::Communication, devices::exposed)
@@ -58,15 +71,18 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
             .confidence(Confidence::Bounded),
         one("unfused-attention", Cause::Attention, kernels::unfused_attention)
             .rows(Rows::Kernels(&[Family::Softmax, Family::Gemm, Family::Gemv, Family::Elementwise]))
+            .edit(Edit::FuseAttention)
             .keeps(Keeps::Flops)
             .confidence(Confidence::Bounded),
         one("unfused-elementwise", Cause::Fusion, kernels::unfused)
-            .rows(Rows::Kernels(&kernels::LIGHT))
+            .rows(Rows::Kernels(&LIGHT))
+            .edit(Edit::Fuse)
             .keeps(Keeps::Flops)
             .confidence(Confidence::Bounded),
         one("tensor-cores-idle", Cause::Precision, kernels::tensor_cores_idle)
             .needs(Needs::Counters)
             .rows(Rows::Kernels(&[Family::Gemm]))
+            .change(Change::Products)
             .keeps(Keeps::Bytes)
             .confidence(Confidence::Bounded),
         one("memory-at-roof", Cause::Bytes, memory::at_the_roof)

@@ -266,20 +266,23 @@ pub fn watching(view: &View<'_>) -> Option<Finding> {
         .timeline_overhead()
         .filter(|o| o.stage == stage.name && o.ratio.is_finite() && o.sure_ratio() > DOUBTFUL)
         .max_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
+    // Steps that the GPU paces take as long without it.
+    let steady =
+        stage.steady.as_ref().and_then(|steady| Some(steady.time_ns as f64 / steady.unprofiled_ns? as f64));
+    let ratio = steady.unwrap_or(overhead.ratio);
     let title = format!(
-        "{} takes {:.2} times as long under {} as without it: gaps and launch counts of the timeline are inflated",
+        "{} takes {ratio:.2} times as long under {} as without it: gaps and launch counts of the timeline are inflated",
         stage.spoken(),
-        overhead.ratio,
         overhead.tool
     );
     let action = match overhead.tool {
         Profiler::Native => view.action("native collector"),
         _ => view.action("lighter profiler"),
     };
-    let without_ns = (stage.wall_ns as f64 / overhead.ratio) as i64;
+    let without_ns = (stage.wall_ns as f64 / ratio) as i64;
     view.saves(&[("wall time under the profiler", stage.wall_ns), ("without it", -without_ns)])
         .with("tool", overhead.tool.as_str())
-        .with_number("ratio", overhead.ratio)
+        .with_number("ratio", ratio)
         .with("wall_ns", stage.wall_ns)
         .finish(title, action)
 }

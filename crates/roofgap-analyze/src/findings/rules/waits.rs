@@ -1,8 +1,9 @@
 //! The CPU waits for the GPU, or copies, in the middle of the work.
 
 use super::words::{self, is_dispatch};
+use crate::execution::Edit;
 use crate::findings::evidence::PagingUse;
-use crate::findings::rule::{View, fill, percent};
+use crate::findings::rule::{LEAST_PCT, View, fill, percent};
 use crate::numbers::{count, size, time, times};
 use crate::result::{CopyKind, CopyRow, Finding, Stage, StageKind};
 use crate::timeline::LAUNCH_LATENCY_NS;
@@ -18,7 +19,7 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
     let (evidence, idle) = (view.evidence?, stage.idle?);
     let syncs = &evidence.syncs;
     let gaps_ns = idle.sync_ns + stage.launch_after.sync_ns;
-    if syncs.inside == 0 || gaps_ns <= 0 {
+    if syncs.inside == 0 {
         return None;
     }
     // A whole trace has waits that belong to no step, and a loop ends with one; only a loss that leads is told. One wait per kernel differs.
@@ -27,7 +28,10 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
     let least = if throughout { LEAST_COPIES_PCT } else { LEAST_GAP_PCT };
     let leads =
         gaps_ns >= causes.launch_ns.max(causes.copy_ns).max(causes.other_ns) && view.pct(gaps_ns) >= least;
-    if matches!(stage.kind, StageKind::Whole | StageKind::Loop) && !leads {
+    // What a replay without them gives is known however small the gaps are.
+    let is_one = stage.steps.is_some() && stage.devices_per_instance <= 1.0;
+    let replayed = is_one.then(|| view.predicted_pct(Edit::NoWait)).flatten().filter(|pct| *pct >= LEAST_PCT);
+    if matches!(stage.kind, StageKind::Whole | StageKind::Loop) && !leads && replayed.is_none() {
         return None;
     }
     let steps = stage.steps.as_ref().map_or(0, |steps| steps.count);
@@ -44,6 +48,7 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
         .with("idle_after_sync_ns", stage.launch_after.sync_ns)
         .with("most_common_call", call)
         .with_number("sync_calls_per_step", per_step);
+    let bound_pct = percent(draft.bound_ns(), stage.own_ns());
     let rate = per_step.map_or_else(String::new, |per_step| format!(" ({per_step:.1} a step)"));
     let title = format!(
         "{} waits for the device {} inside its work{rate}, which leaves the GPU idle for {}{}",
@@ -70,7 +75,7 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
         };
         fill(find, &[&call])
     };
-    draft.finish(title, action)
+    draft.finish_with(replayed.unwrap_or(bound_pct), title, action)
 }
 
 /// Share of the stage's time, in %, from which on pinned copies that nothing hides are worth a line.

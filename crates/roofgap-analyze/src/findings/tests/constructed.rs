@@ -414,6 +414,7 @@ fn experts_need_a_model_that_has_them() {
             evidence: std::slice::from_ref(&evidence),
             model: model.as_ref(),
             counters: &[],
+            engine: None,
         })
     };
     let all = with(Some("deepseek_ocr"));
@@ -603,6 +604,7 @@ fn findings_of_one_cause_are_part_of_the_first() {
         evidence: std::slice::from_ref(&evidence),
         model: Some(&model),
         counters: &[],
+        engine: None,
     });
     let parts: Vec<_> = all.iter().map(|found| (found.id.as_str(), found.part_of.as_deref())).collect();
     assert_eq!(parts, [("launch-bound", None), ("experts-one-by-one", Some("launch-bound"))]);

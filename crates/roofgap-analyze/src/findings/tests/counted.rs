@@ -34,6 +34,7 @@ pub(super) fn run_counted(stage: Stage, evidence: &StageEvidence, counters: &[Me
         evidence: std::slice::from_ref(evidence),
         model: None,
         counters,
+        engine: None,
     })
 }
 

@@ -405,6 +405,12 @@ const CASES: &[Case] = &[
         (stage.launch_count, stage.kernels[0].calls) = (1200, 1200);
         let model = crate::model::preset(if is { "deepseek_ocr" } else { "llama3_8b" }).unwrap();
         let (analysis, evidence) = (analysis(stage), [evidence]);
-        find(Inputs { analysis: &analysis, evidence: &evidence, model: Some(&model), counters: &[] })
+        find(Inputs {
+            analysis: &analysis,
+            evidence: &evidence,
+            model: Some(&model),
+            counters: &[],
+            engine: None,
+        })
     }),
 ];

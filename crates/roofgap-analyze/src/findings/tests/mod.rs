@@ -13,7 +13,7 @@ use super::{Inputs, LaunchGap, StageEvidence, add_of_job, find, to_act_on};
 use crate::result::{Analysis, Finding};
 
 fn findings(analysis: &Analysis, evidence: &[StageEvidence]) -> Vec<Finding> {
-    find(Inputs { analysis, evidence, model: None, counters: &[] })
+    find(Inputs { analysis, evidence, model: None, counters: &[], engine: None })
 }
 
 fn ids(findings: &[Finding]) -> Vec<&str> {

@@ -83,8 +83,13 @@ fn counters_of_llama4_rank_below_its_launches() {
     let set = roofgap_trace::ncu::raw::read(flate2::read::GzDecoder::new(file)).unwrap();
     let timeline = Timeline::of_stages(&trace, &analyze(&trace, &Options::default()).stages);
     let joined = counters::join(&[set], &timeline, &StageSet::default(), None);
-    let all =
-        find(Inputs { analysis: &analysis, evidence: &evidence, model: None, counters: &joined.measured });
+    let all = find(Inputs {
+        analysis: &analysis,
+        evidence: &evidence,
+        model: None,
+        counters: &joined.measured,
+        engine: None,
+    });
     assert_eq!(all.first().unwrap().id, "launch-bound");
     let roof = all.iter().find(|found| found.id.starts_with("memory-"));
     assert!(roof.is_none_or(|roof| roof.bound_pct < 2.0), "{roof:?}");

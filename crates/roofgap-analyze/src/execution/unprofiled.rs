@@ -1,6 +1,6 @@
 //! Profiler overhead of stages by a second run, in which only ranges and calls were timed, without a profiler.
 
-use super::MEDIAN_INTERVAL;
+use super::corrected::MEDIAN_INTERVAL;
 use crate::attribution::{Contexts, Launches};
 use crate::loops::{self, Loop};
 use crate::result::{Overhead, Profiler, Stage, StageKind};

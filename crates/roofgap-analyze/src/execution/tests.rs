@@ -1,12 +1,17 @@
 //! Replays of recorded timelines, and of a program whose times without a profiler are known.
 
+use super::corrected::at_cost;
+use super::graph::Graph;
 use super::*;
 use crate::attribution::Launches;
 use crate::result::{Analysis, CostSource, Overhead, Profiler, Stage};
 use crate::verdict::StageLimit;
 use crate::{Options, analyze};
 use roofgap_base::stats::ratio_error;
-use roofgap_trace::{Call, Device, GpuOp, Losses, OpKind, Range, RangeStyle, Source, SourceFormat};
+use roofgap_trace::{
+    Call, CallClass, Device, GpuOp, Losses, Ns, OpKind, ProcessId, Range, RangeStyle, Source, SourceFormat,
+    Trace,
+};
 use std::path::Path;
 
 const FIXTURES: [&str; 7] = [
@@ -33,12 +38,16 @@ fn without_a_cost_the_recorded_times_come_back() {
     for name in FIXTURES {
         let trace = fixture(name);
         let calls = launches(&trace);
-        let new = Replay::new(&trace, &calls).run(0);
-        let recorded: Vec<(Ns, Ns)> =
-            trace.calls.start.iter().copied().zip(trace.calls.end.iter().copied()).collect();
-        assert!(new.ops == trace.ops.start, "{name}: operations");
-        assert!(new.calls == recorded, "{name}: calls");
-        let new = new.trace(&trace);
+        let graph = Graph::new(&trace, &calls);
+        assert_eq!(graph.ops.len(), trace.ops.len(), "{name}");
+        let new = at_cost(&graph, 0);
+        for (node, times) in graph.calls.iter().zip(&new.calls) {
+            assert_eq!(*times, (node.start, node.end), "{name}: {node:?}");
+        }
+        for (node, times) in graph.ops.iter().zip(&new.ops) {
+            assert_eq!(*times, (graph.op_start(node), graph.op_end(node)), "{name}: {node:?}");
+        }
+        let new = new.trace(&graph);
         assert!(new.ops.end == trace.ops.end && new.calls.end == trace.calls.end, "{name}: ends");
         assert!(new.ranges.rows == trace.ranges.rows, "{name}: ranges");
     }
@@ -49,17 +58,15 @@ fn a_higher_cost_makes_nothing_later() {
     for name in FIXTURES {
         let trace = fixture(name);
         let calls = launches(&trace);
-        let replay = Replay::new(&trace, &calls);
-        let mut last = replay.run(0);
+        let graph = Graph::new(&trace, &calls);
+        let mut last = at_cost(&graph, 0);
         for cost in [1, 300, 2_000, 50_000] {
-            let new = replay.run(cost);
-            let later = |new: &[Ns], last: &[Ns]| new.iter().zip(last).any(|(new, last)| new > last);
-            assert!(!later(&new.ops, &last.ops), "{name} at {cost} ns: operations");
-            let pairs = new.calls.iter().zip(&last.calls);
-            assert!(
-                pairs.clone().all(|(new, last)| new.0 <= last.0 && new.1 <= last.1),
-                "{name} at {cost} ns"
-            );
+            let new = at_cost(&graph, cost);
+            let later = |new: &[(Ns, Ns)], last: &[(Ns, Ns)]| {
+                new.iter().zip(last).position(|(new, last)| new.0 > last.0 || new.1 > last.1)
+            };
+            assert_eq!(later(&new.ops, &last.ops), None, "{name} at {cost} ns: operations");
+            assert_eq!(later(&new.calls, &last.calls), None, "{name} at {cost} ns: calls");
             assert!(new.calls.iter().all(|(start, end)| start <= end), "{name} at {cost} ns: a call");
             last = new;
         }
@@ -81,6 +88,7 @@ enum Work {
     Cpu(Ns),
 }
 
+const QUEUED: Ns = 1_000;
 const LAUNCH: Ns = 3_000;
 const BETWEEN: Ns = 2_000;
 const LATENCY: Ns = 1_000;
@@ -128,7 +136,7 @@ impl Program {
             Work::Graph(nodes, ns) => self.launch("cudaGraphLaunch", nodes, ns),
             Work::Wait => self.call("cudaStreamSynchronize", self.now.max(self.free) + RETURN),
             Work::Copy => {
-                let start = (self.now + LATENCY).max(self.free + QUEUED_GAP_NS);
+                let start = (self.now + LATENCY).max(self.free + QUEUED);
                 self.correlation += 1;
                 self.operation(OpKind::Copy, start, 2_000);
                 self.correlation -= 1;
@@ -141,7 +149,7 @@ impl Program {
     fn launch(&mut self, name: &str, operations: u32, ns: Ns) {
         self.call(name, self.now + LAUNCH);
         for node in 0..operations {
-            let (queued, arrived) = (self.free + QUEUED_GAP_NS, self.now - BETWEEN + LATENCY);
+            let (queued, arrived) = (self.free + QUEUED, self.now - BETWEEN + LATENCY);
             let start = if node == 0 { queued.max(arrived) } else { queued + self.cost };
             self.operation(OpKind::Kernel, start, ns);
         }
@@ -195,7 +203,8 @@ fn the_replay_is_the_program_without_its_profiler() {
     for (number, work) in PROGRAMS.iter().enumerate() {
         let (profiled, truth) = (Program::run(8, work, COST), Program::run(8, work, 0));
         let calls = launches(&profiled);
-        let new = Replay::new(&profiled, &calls).run(COST).trace(&profiled);
+        let graph = Graph::new(&profiled, &calls);
+        let new = at_cost(&graph, COST).trace(&graph);
         assert!(new.ops.start == truth.ops.start, "program {number}");
         assert!(new.calls.end == truth.calls.end, "program {number}");
         assert!(new.ranges.rows == truth.ranges.rows, "program {number}");
@@ -368,4 +377,73 @@ fn a_stage_that_the_unprofiled_run_has_not_gets_no_overhead_and_an_account_wins(
     assert_eq!(analyze(&profiled, &with_account).analysis.overhead, [own]);
     other.ranges.rows.clear();
     assert_eq!(analyze(&profiled, &unprofiled(&other)).analysis.overhead, []);
+}
+
+/// Predicts a step of `PROGRAMS`-like work with a change, and returns it with the steps as they are, all in ns.
+fn predicted(work: &[Work], edit: Edit) -> (Ns, Ns) {
+    let trace = Program::run(8, work, 0);
+    let analyzed = analyze(&trace, &Options::default());
+    let [after] = &what_if(&trace, &analyzed.stages, &analyzed.analysis, &[edit])[..] else { panic!() };
+    let after = after.step.as_ref().unwrap_or_else(|| panic!("{:?}", after.why));
+    (after.now_ns, after.after_ns)
+}
+
+/// The program with a change, played without it and with it, against its replay.
+#[test]
+fn a_change_gives_what_the_changed_program_takes() {
+    use Work::{Cpu, Kernels, Wait};
+    let scaled = |factor: f64| Edit::Kernels("k".into(), factor);
+    for (number, (with, without, edit)) in [
+        // The GPU sets the pace, and then the CPU does.
+        (vec![Kernels(100, 30_000), Wait], vec![Kernels(100, 15_000), Wait], scaled(0.5)),
+        (vec![Kernels(100, 30_000), Wait], vec![Kernels(100, 1_500), Wait], scaled(0.05)),
+        (vec![Kernels(100, 2_000), Wait], vec![Kernels(100, 1_000), Wait], scaled(0.5)),
+        // The CPU runs ahead, and never waits.
+        (vec![Kernels(100, 30_000)], vec![Kernels(100, 15_000)], scaled(0.5)),
+        // Work of the CPU that the GPU hides, and that it does not.
+        (vec![Kernels(60, 9_000), Cpu(2_000_000), Wait], vec![Kernels(60, 9_000), Wait], Edit::NoOtherWork),
+        (vec![Kernels(600, 9_000), Cpu(2_000_000), Wait], vec![Kernels(600, 9_000), Wait], Edit::NoOtherWork),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (now, after) = predicted(&with, edit);
+        let [recorded, truth] =
+            [&with, &without].map(|work| decode(&Program::run(8, work, 0)).steady.unwrap().time_ns);
+        assert_eq!(now, recorded, "program {number}");
+        assert!(
+            (after - truth).abs() * 100 <= recorded,
+            "program {number}: {after} of {truth}, from {recorded}"
+        );
+    }
+}
+
+#[test]
+fn a_graph_cannot_hold_a_wait() {
+    use Work::{Kernels, Wait};
+    let (_, whole) = predicted(&[Kernels(100, 2_000), Wait], Edit::Graph);
+    let (now, split) = predicted(&[Kernels(50, 2_000), Wait, Kernels(50, 2_000), Wait], Edit::Graph);
+    assert!(whole < split && split < now, "{whole} {split} {now}");
+}
+
+#[test]
+fn changes_are_written_as_they_are_read() {
+    for text in ["graph", "no-wait", "host=0.5", "kernel:gemm=2x", "overlap-copies", "fuse", "no-allocations"]
+    {
+        assert_eq!(text.parse::<Edit>().unwrap().to_string(), text);
+    }
+    for text in [
+        "",
+        "graphs",
+        "host=",
+        "host=-1",
+        "host=nan",
+        "kernel:=2x",
+        "kernel:gemm=2",
+        "kernel:gemm=0x",
+        "kernel:gemm=1e-9x",
+        "host=1e9",
+    ] {
+        assert!(text.parse::<Edit>().is_err(), "{text}");
+    }
 }
