@@ -66,7 +66,9 @@ fn a_loop_ends_a_program_that_was_recorded_from_its_start() {
         }
         program.kernel("fill", 0, 5 * US);
         for _ in 0..40 {
-            ["a", "b", "c"].iter().for_each(|name| drop(program.kernel(name, 0, 50 * US)));
+            for name in ["a", "b", "c"] {
+                program.kernel(name, 0, 50 * US);
+            }
         }
         if read {
             program.kernel("head", 0, 20 * US);
