@@ -364,7 +364,9 @@ fn numbers(analysis: &Analysis, trace: &Trace) -> Result<(), String> {
     // JSON has no such numbers and would hide them as null.
     let debug = without_strings(&format!("{analysis:?}"));
     for absurd in ["NaN", "inf"] {
-        if let Some(at) = debug.find(absurd) {
+        // A number, not the start of a word.
+        let is_number = |at: &usize| !debug[at + 3..].starts_with(|c: char| c.is_alphabetic());
+        if let Some(at) = debug.match_indices(absurd).map(|(at, _)| at).find(is_number) {
             return Err(format!("{absurd} in ...{}", &debug[at.saturating_sub(200)..at + 3]));
         }
     }

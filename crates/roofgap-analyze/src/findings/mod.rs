@@ -230,8 +230,6 @@ fn ranked(mut findings: Vec<Finding>, analysis: &Analysis) -> Vec<Finding> {
         let stage = analysis.stages.iter().find(|stage| Some(&stage.name) == finding.stage.as_ref());
         stage.map(|stage| stage.kind)
     };
-    // The stage of a loop is what the program does after its start.
-    findings.retain(|finding| finding.id != rules::COLD_START || kind_of(finding) != Some(StageKind::Loop));
     let short_names = &ShortNames::of(analysis);
     let likely_ns = |finding: &Finding| likely_ns(finding, analysis);
     let position = |finding: &Finding| RULES.iter().position(|rule| rule.is_about(&finding.id));
@@ -266,7 +264,8 @@ fn ranked(mut findings: Vec<Finding>, analysis: &Analysis) -> Vec<Finding> {
     findings.sort_by_key(|finding| {
         let is = |id| finding.id == id;
         let is_pause = is(rules::STEP_TAIL) && finding.confidence == Confidence::Guessed;
-        let is_start = is(rules::COLD_START) && kind_of(finding) == Some(StageKind::Whole);
+        let goes_on = matches!(kind_of(finding), Some(StageKind::Whole | StageKind::Loop));
+        let is_start = is(rules::COLD_START) && goes_on;
         (
             !is(rules::GRAPHS_WHOLE),
             is(rules::PROFILER_OVERHEAD),
