@@ -170,10 +170,12 @@ impl<'a> Editor<'a> {
         self.plan.waits[local] && self.graph.calls[call].waited()
     }
 
-    /// Drops a call with its operations, and the CPU time before it.
+    /// Drops a call with its operations, and the CPU time before it. Long work is not for the call, and stays.
     fn drop_call(&mut self, local: usize) {
         self.plan.gone[local] = true;
-        self.plan.before_ns[local] = 0;
+        if self.plan.before_ns[local] < LONG_WORK_NS {
+            self.plan.before_ns[local] = 0;
+        }
     }
 
     fn graphs(&mut self) -> bool {

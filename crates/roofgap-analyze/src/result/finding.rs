@@ -255,9 +255,11 @@ words! {
 
 impl From<&Prediction> for Saving {
     fn from(after: &Prediction) -> Self {
-        let pct = |ns: i64| 100.0 * (after.now_ns - ns) as f64 / after.now_ns.max(1) as f64;
+        // A change that makes a step longer saves nothing.
+        let saved = |ns: i64| (after.now_ns - ns).max(0);
+        let pct = |ns: i64| 100.0 * saved(ns) as f64 / after.now_ns.max(1) as f64;
         Self {
-            ns: after.now_ns - after.after_ns,
+            ns: saved(after.after_ns),
             pct: pct(after.after_ns),
             low_pct: pct(after.high_ns),
             high_pct: pct(after.low_ns),
