@@ -30,10 +30,10 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
         gaps_ns >= causes.launch_ns.max(causes.copy_ns).max(causes.other_ns) && view.pct(gaps_ns) >= least;
     let steps = stage.steps.as_ref().map_or(0, |steps| steps.count);
     let per_step = (steps > 0).then(|| syncs.inside as f64 / steps as f64);
-    // What a replay without them gives is known however small the gaps are. One that ends a step is told if it matters.
-    let is_one = per_step.is_some() && stage.devices_per_instance <= 1.0;
-    let enough = if per_step.is_some_and(|count| count <= ONCE_A_STEP) { least } else { LEAST_PCT };
-    let replayed = is_one.then(|| view.predicted_pct(Edit::NoWait)).flatten().filter(|pct| *pct >= enough);
+    // What a replay without several of them gives is known however small the gaps are.
+    let several = per_step.is_some_and(|count| count > ONCE_A_STEP) && stage.devices_per_instance <= 1.0;
+    let replayed =
+        several.then(|| view.predicted_pct(Edit::NoWait)).flatten().filter(|pct| *pct >= LEAST_PCT);
     if matches!(stage.kind, StageKind::Whole | StageKind::Loop) && !leads && replayed.is_none() {
         return None;
     }
